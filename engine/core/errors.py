@@ -27,3 +27,16 @@ class Stalled(InvariantError):
     def __init__(self, decisions: tuple) -> None:
         super().__init__(f"work is waiting but the plan is empty; decisions: {list(decisions)}")
         self.decisions = decisions
+
+
+class LoadError(RuntimeError):
+    """A model cannot be loaded. The message is one clear sentence; ``hint`` says what to try.
+
+    Attributes:
+        hint: what the person can do about it, or "".
+    """
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(f"{message} {hint}".strip())
+        self.message = message
+        self.hint = hint
