@@ -1,0 +1,103 @@
+"""From a model name to a model that can run: names, devices, dtypes, and one clear sentence for every failure."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from engine.core.errors import ConfigError, LoadError
+from engine.models.devices import Choice, choose_device
+from engine.models.find import find
+from engine.models.known import KnownModel
+from engine.models.opening import open_folder, open_gguf
+from engine.models.progress import LoadProgress, Reporter
+
+ATTENTION = ("auto", "eager", "sdpa", "flash_attention_2", "flash_attention_3")
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A model ready to run.
+
+    Attributes:
+        model: in evaluation mode, on its device. tokenizer: of the same model.
+        name: short, for display; source: the folder or file the weights came from.
+        device, dtype: what was chosen and why. attn: the attention backend asked for, "auto" leaves it to the engine.
+        num_parameters: weights, as counted in the files.
+        facts: what the engine needs to know about the model (layers, heads, windows).
+        seconds: the load took.
+    """
+
+    model: Any
+    tokenizer: Any
+    name: str
+    source: Path
+    device: Choice
+    dtype: Choice
+    attn: str
+    num_parameters: int
+    facts: Any
+    seconds: float
+
+
+def load(
+    name: str,
+    *,
+    device: str = "auto",
+    dtype: str = "auto",
+    attn: str = "auto",
+    trust_remote_code: bool = False,
+    progress: Callable[[LoadProgress], None] | None = None,
+    allow_fetch: Callable[[KnownModel], bool] | None = None,
+    cache: Path | None = None,
+) -> Loaded:
+    """Loads a model and its tokenizer.
+
+    Args:
+        name: a known short name, a local folder, a ``.gguf`` file, ``owner/name`` on the hub, or
+            ``owner/name/file.gguf`` on the hub.
+        device: "auto", "cpu", "cuda", "cuda:N" or "mps". dtype: "auto", "float32", "bfloat16" or "float16".
+        attn: "auto", "eager", "sdpa", "flash_attention_2" or "flash_attention_3"; kept for the engine.
+        trust_remote_code: run Python code that comes with the model.
+        progress: told about every phase; raising ``LoadCancelled`` in it stops the load.
+        allow_fetch: asked before a known model is downloaded; None downloads nothing.
+        cache: this program's cache folder, if not the platform's.
+
+    Raises:
+        LoadError: with one sentence that says what is wrong and one that says what to try.
+        LoadCancelled: by ``progress``.
+    """
+    if attn not in ATTENTION:
+        raise LoadError(f"{attn!r} is not an attention backend.", f"There are {', '.join(ATTENTION)}.")
+    reporter = Reporter(progress)
+    reporter.report("looking", name)
+    chosen_device = choose_device(device)
+    place = find(name, reporter, trust_remote_code, allow_fetch, cache)
+    if place.gguf:
+        opened = open_gguf(place, chosen_device.value, dtype, reporter)
+    else:
+        opened = open_folder(place, chosen_device.value, dtype, trust_remote_code, reporter)
+    facts = _facts(opened.model, place.name)
+    reporter.report("ready", f"{place.name} on {chosen_device.value} in {opened.dtype.value}", 1.0)
+    return Loaded(
+        model=opened.model,
+        tokenizer=opened.tokenizer,
+        name=place.name,
+        source=place.path,
+        device=chosen_device,
+        dtype=opened.dtype,
+        attn=attn,
+        num_parameters=opened.num_parameters,
+        facts=facts,
+        seconds=reporter.seconds,
+    )
+
+
+def _facts(model: Any, name: str) -> Any:
+    """What the engine must know of the model; a layer it cannot run is told now, not at the first request."""
+    from engine.run.facts import inspect_model
+
+    try:
+        return inspect_model(model)
+    except ConfigError as error:
+        raise LoadError(f"{name} cannot be run: {error}", "Take another model.") from error

@@ -1,0 +1,188 @@
+"""The hub: which files of a repository are needed, and one clear sentence for each way it can fail."""
+
+import fnmatch
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from engine.core.errors import LoadError
+from engine.models.progress import LoadCancelled, Reporter, ReportingBar
+
+_TIMEOUT_SECONDS = 10.0
+_SMALL_FILES = ("*.json", "*.jinja", "*.model", "*.txt", "*.tiktoken")
+_NOT_THESE = ("*.index.json", "onnx/*", "*/*")
+_PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.msgpack", "*.h5")
+
+
+def hub_folder(
+    name: str,
+    progress: Reporter,
+    *,
+    remote_code: bool = False,
+    room: Callable[[int], None] | None = None,
+    endpoint: str | None = None,
+) -> Path:
+    """The local snapshot of a repository, downloaded through the ordinary hub cache as far as it is not there.
+
+    Args:
+        name: "owner/name", or the old short form "name".
+        progress: told about every file; may cancel by raising.
+        remote_code: fetch Python files too.
+        room: called with the bytes of the weights before they are downloaded; raises when they cannot be used.
+        endpoint: of another hub; the ordinary one when None.
+
+    Raises:
+        LoadError: missing, gated, unreachable, not a model, or without safetensors weights.
+    """
+    import huggingface_hub as hub
+
+    progress.report("looking", name)
+    with hub_errors(name):
+        config = Path(hub.hf_hub_download(name, "config.json", etag_timeout=_TIMEOUT_SECONDS, endpoint=endpoint))
+        sizes = _listing(name, config.parent, endpoint)
+    weights = _weights(name, sizes)
+    small = [f for f in sizes if _matches(f, _SMALL_FILES) and not _matches(f, _NOT_THESE)]
+    code = [f for f in sizes if f.endswith(".py")] if remote_code else []
+    indices = [f for f in sizes if f == "model.safetensors.index.json"]
+    total = sum(sizes[f] for f in weights)
+    missing = [f for f in weights if not (config.parent / f).exists()]
+    if missing and room is not None:
+        room(total)
+    done = 0
+    for file in (*small, *code, *indices, *weights):
+        if file in missing:
+            progress.report("downloading", f"{file} of {name}", done / total if total else None)
+        with hub_errors(name):
+            hub.hf_hub_download(
+                name,
+                file,
+                etag_timeout=_TIMEOUT_SECONDS,
+                endpoint=endpoint,
+                revision=config.parent.name,
+                tqdm_class=_bars(progress, f"{file} of {name}", done, total),
+            )
+        done += sizes[file] if file in weights else 0
+    return config.parent
+
+
+def hub_file(name: str, file: str, progress: Reporter, *, endpoint: str | None = None) -> Path:
+    """One file of a repository (a GGUF file), through the ordinary hub cache. Errors as ``hub_folder``."""
+    import huggingface_hub as hub
+
+    progress.report("looking", f"{file} of {name}")
+    with hub_errors(name, file):
+        return Path(
+            hub.hf_hub_download(
+                name,
+                file,
+                etag_timeout=_TIMEOUT_SECONDS,
+                endpoint=endpoint,
+                tqdm_class=_bars(progress, f"{file} of {name}", 0, 0),
+            )
+        )
+
+
+@contextmanager
+def hub_errors(name: str, file: str = "config.json") -> Iterator[None]:
+    """Turns what the hub library raises into a ``LoadError`` that says what happened and what to try."""
+    from huggingface_hub import constants, errors
+
+    try:
+        yield
+    except (LoadCancelled, LoadError):
+        raise
+    except errors.GatedRepoError as error:
+        raise LoadError(
+            f"{name} is gated: its owner wants you to accept terms first.",
+            "Open its page on the hub, accept, run `hf auth login`, and try again; or take another model.",
+        ) from error
+    except errors.RepositoryNotFoundError as error:
+        raise LoadError(
+            f"There is no model {name!r} on the hub, or it is private.",
+            "Check the spelling; for a private one run `hf auth login`; a local folder or a .gguf file works too.",
+        ) from error
+    except errors.HFValidationError as error:
+        raise LoadError(f"{name!r} is not a model name: {_short(error)}") from error
+    except errors.LocalEntryNotFoundError as error:
+        if constants.is_offline_mode():
+            raise LoadError(
+                f"{name} is not in the local hub cache ({constants.HF_HUB_CACHE}), and the hub is switched off.",
+                "Unset HF_HUB_OFFLINE, or give a local folder or a .gguf file.",
+            ) from error
+        raise LoadError(
+            f"The hub cannot be reached and {name} is not in the local cache.",
+            "Check the network, or give a local folder or a .gguf file.",
+        ) from error
+    except errors.EntryNotFoundError as error:
+        raise LoadError(
+            f"{name} has no {file}, so it is not a transformers model.",
+            "If it holds GGUF files, name one: owner/name/file.gguf",
+        ) from error
+    except Exception as error:  # the HTTP library differs between hub versions, and so do its exceptions
+        raise LoadError(
+            f"The hub did not give {name}: {type(error).__name__}: {_short(error)}",
+            "Try again later, or give a local folder or a .gguf file.",
+        ) from error
+
+
+def _listing(name: str, snapshot: Path, endpoint: str | None) -> dict[str, int]:
+    """File names and sizes of the repository at the snapshot's revision; what is in the cache when offline."""
+    from huggingface_hub import HfApi, constants
+
+    local = {str(f.relative_to(snapshot)): f.stat().st_size for f in snapshot.rglob("*") if f.is_file()}
+    if constants.is_offline_mode():
+        return local
+    try:
+        info = HfApi(endpoint=endpoint).model_info(
+            name, revision=snapshot.name, files_metadata=True, timeout=_TIMEOUT_SECONDS
+        )
+    except Exception:
+        # The config came from the cache because the hub is away: what is there may well be complete.
+        if _complete(local):
+            return local
+        raise
+    return {file.rfilename: file.size or 0 for file in info.siblings or ()}
+
+
+def _complete(local: dict[str, int]) -> bool:
+    return any(f.endswith(".safetensors") for f in local)
+
+
+def _weights(name: str, sizes: dict[str, int]) -> list[str]:
+    """The safetensors files to load: the single file, else the shards; refuses anything that needs unpickling."""
+    if "model.safetensors" in sizes:
+        return ["model.safetensors"]
+    shards = sorted(f for f in sizes if fnmatch.fnmatch(f, "model-*-of-*.safetensors"))
+    if shards and "model.safetensors.index.json" in sizes:
+        return shards
+    ggufs = sorted(f for f in sizes if f.endswith(".gguf"))
+    if ggufs:
+        raise LoadError(f"{name} holds GGUF files only.", f"Name one of them: {name}/{ggufs[0]}")
+    if any(_matches(f, _PICKLES) for f in sizes):
+        raise LoadError(
+            f"{name} has pickled weights only, which can run any code when they are read; they are not loaded.",
+            "Take a repository with safetensors or GGUF weights.",
+        )
+    raise LoadError(f"{name} has no weights: no model.safetensors and no GGUF file.", "Take another repository.")
+
+
+def _matches(file: str, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatch.fnmatch(file, pattern) for pattern in patterns)
+
+
+def _short(error: BaseException) -> str:
+    text = " ".join(str(error).split())
+    return text if len(text) <= 160 else text[:157] + "…"
+
+
+def _bars(progress: Reporter, detail: str, done: int, total: int) -> Any:
+    """A progress bar class for the hub library that reports the bytes so far of all files, or of this one."""
+
+    class Bar(ReportingBar):
+        def __init__(self, *args: Any, total: float | None = None, initial: float = 0, **kwargs: Any) -> None:
+            super().__init__(lambda share: progress.report("downloading", detail, share), total=whole or total)
+            self.n = done + initial
+
+    whole = total or None
+    return Bar

@@ -1,0 +1,92 @@
+"""How loading tells what it is doing, and how it is stopped."""
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Self
+
+
+class LoadCancelled(Exception):
+    """Raised by a progress callback to stop a load; it comes out of ``load`` unchanged and nothing half made stays."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadProgress:
+    """One report.
+
+    Attributes:
+        phase: "looking", "downloading", "converting", "reading", "moving" or "ready".
+        detail: what exactly, for a person: a file, a size, a device.
+        seconds: since the load began.
+        phase_seconds: since this phase began.
+        fraction: share of the phase that is done, in [0, 1]; None when it cannot be known.
+    """
+
+    phase: str
+    detail: str
+    seconds: float
+    phase_seconds: float
+    fraction: float | None = None
+
+
+class Reporter:
+    """Counts the seconds of a load and calls the callback, which may raise ``LoadCancelled``."""
+
+    def __init__(
+        self, callback: Callable[[LoadProgress], None] | None = None, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
+        self._callback = callback
+        self._clock = clock
+        self._began = self._phase_began = clock()
+        self._phase = ""
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the load began."""
+        return self._clock() - self._began
+
+    def report(self, phase: str, detail: str = "", fraction: float | None = None) -> None:
+        """Tells the callback; a new phase name starts that phase's clock."""
+        now = self._clock()
+        if phase != self._phase:
+            self._phase, self._phase_began = phase, now
+        if self._callback is not None:
+            self._callback(LoadProgress(phase, detail, now - self._began, now - self._phase_began, fraction))
+
+
+class ReportingBar:
+    """Takes the place of a ``tqdm`` bar inside a library: draws nothing, hands the share that is done to a callback.
+
+    The callback may raise ``LoadCancelled``, which stops the library in the middle of its loop.
+    """
+
+    def __init__(
+        self, report: Callable[[float | None], None], iterable: Iterable[Any] | None = None, total: float | None = None
+    ) -> None:
+        self._report = report
+        self._iterable = iterable
+        if total is None and iterable is not None and hasattr(iterable, "__len__"):
+            total = len(iterable)
+        self.total = total
+        self.n = 0.0
+
+    def __iter__(self) -> Iterator[Any]:
+        for item in self._iterable or ():
+            yield item
+            self.update()
+
+    def update(self, n: float | None = 1) -> None:
+        self.n += n or 0
+        self._report(min(1.0, self.n / self.total) if self.total else None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Nothing is held open."""
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        """Any other method of a bar (description, postfix, refresh, close): nothing to draw, nothing to do."""
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return lambda *args, **kwargs: None
