@@ -93,6 +93,18 @@ def load(
     )
 
 
+def chat_prompt(tokenizer: Any, text: str, enabled: bool = True) -> list[int]:
+    """Token ids of one prompt, as a user's turn of the tokenizer's chat template when it has one and ``enabled``.
+
+    The template writes its own special tokens, so none are added around it.
+    """
+    if enabled and getattr(tokenizer, "chat_template", None):
+        turns = [{"role": "user", "content": text}]
+        rendered = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
+        return list(tokenizer(rendered, add_special_tokens=False)["input_ids"])
+    return list(tokenizer(text)["input_ids"])
+
+
 def _facts(model: Any, name: str) -> Any:
     """What the engine must know of the model; a layer it cannot run is told now, not at the first request."""
     from engine.run.facts import inspect_model

@@ -1,7 +1,7 @@
 """How loading tells what it is doing, and how it is stopped."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sized
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -65,7 +65,7 @@ class ReportingBar:
     ) -> None:
         self._report = report
         self._iterable = iterable
-        if total is None and iterable is not None and hasattr(iterable, "__len__"):
+        if total is None and isinstance(iterable, Sized):
             total = len(iterable)
         self.total = total
         self.n = 0.0
