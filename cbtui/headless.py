@@ -1,0 +1,202 @@
+"""The engine without the monitor: ``cbtui generate``, and one frame as text for ``cbtui --once``."""
+
+import json
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cbtui.launch import RequestSpec
+from cbtui.options import Choices, OptionError
+from cbtui.prompts import encode
+from cbtui.show import LoadLine, StatusLine
+from cbtui.start import ask_fetch, load_model, make_manager, requests_of, watchable_config
+from engine.core.errors import RequestError
+from engine.core.request import FinishReason, GenerationOutput
+
+OK, FAILED = 0, 1
+
+
+@dataclass(slots=True)
+class _Job:
+    """One sequence that was asked for: its result comes later, or ``error`` says why it was refused."""
+
+    spec: RequestSpec
+    request_id: str
+    output: GenerationOutput | None = None
+    error: str | None = None
+
+    @property
+    def is_done(self) -> bool:
+        return self.output is not None or self.error is not None
+
+
+def generate(choices: Choices, *, as_json: bool = False) -> int:
+    """Runs the prompts and writes each result as soon as it and all before it are done.
+
+    Returns:
+        0, or 1 when a request failed or was refused.
+
+    Raises:
+        OptionError: there is no prompt. LoadError, ConfigError, EngineError: as they come.
+    """
+    specs = requests_of(choices) or _from_standard_input(choices)
+    with LoadLine() as line:
+        loaded = load_model(choices, line, ask_fetch)
+    manager = make_manager(loaded, choices.config)
+    manager.start()
+    try:
+        if len(specs) == 1 and specs[0].copies == 1 and not as_json and sys.stdout.isatty():
+            return _stream(manager, loaded.tokenizer, specs[0])
+        return _batch(manager, loaded.tokenizer, specs, as_json)
+    finally:
+        manager.stop(block=True, timeout=10.0, hard_stop=True)
+
+
+def add(manager: Any, tokenizer: Any, spec: RequestSpec, copy: int = 0, *, streaming: bool = False) -> str:
+    """Adds one request. Raises ``RequestError`` when the engine refuses it."""
+    ids = list(spec.prompt_ids) or encode(tokenizer, spec.text, spec.chat)
+    name = spec.request_id if copy == 0 or spec.request_id is None else f"{spec.request_id}-{copy + 1}"
+    sampling: dict[str, Any] = {"do_sample": spec.temperature > 0}
+    if spec.temperature > 0:
+        sampling |= {"temperature": spec.temperature, "top_k": spec.top_k, "top_p": spec.top_p}
+    if spec.logprobs:
+        sampling["logprobs"] = 0
+    return manager.add_request(
+        ids,
+        request_id=name,
+        max_new_tokens=spec.max_new_tokens,
+        stop_strings=list(spec.stop_strings) or None,
+        streaming=streaming,
+        seed=None if spec.seed is None else spec.seed + copy,
+        **sampling,
+    )
+
+
+def _from_standard_input(choices: Choices) -> tuple[RequestSpec, ...]:
+    if sys.stdin.isatty():
+        raise OptionError("there is no prompt: use --prompt, --prompts-file, or pipe a text in.")
+    text = sys.stdin.read().strip()
+    if not text:
+        raise OptionError("there is no prompt: standard input is empty.")
+    from dataclasses import replace
+
+    return (replace(choices.spec, text=text),)
+
+
+def _batch(manager: Any, tokenizer: Any, specs: Sequence[RequestSpec], as_json: bool) -> int:
+    jobs: list[_Job] = []
+    for spec in specs:
+        for copy in range(spec.copies):
+            try:
+                jobs.append(_Job(spec, add(manager, tokenizer, spec, copy)))
+            except RequestError as error:
+                jobs.append(_Job(spec, spec.request_id or "", error=str(error)))
+    by_id = {job.request_id: job for job in jobs if job.error is None}
+    written = _write_done(jobs, 0, tokenizer, as_json)
+    began, tokens = time.perf_counter(), 0
+    with StatusLine() as line:
+        for output in manager:
+            if not output.is_finished():
+                continue
+            by_id[output.request_id].output = output
+            tokens += len(output.generated_tokens)
+            seconds = time.perf_counter() - began
+            done = sum(job.is_done for job in jobs)
+            line.show(f"{done}/{len(jobs)} requests  {tokens} tokens  {tokens / seconds:.1f} tokens/s")
+            written = _write_done(jobs, written, tokenizer, as_json)
+            if written == len(jobs):
+                break
+    seconds = time.perf_counter() - began
+    print(f"{len(jobs)} requests, {tokens} tokens in {seconds:.1f} s", file=sys.stderr)
+    return OK if all(_is_good(job) for job in jobs) else FAILED
+
+
+def _is_good(job: _Job) -> bool:
+    ends = (FinishReason.EOS, FinishReason.LENGTH, FinishReason.STOP_STRING)
+    return job.output is not None and job.output.finish_reason in ends
+
+
+def _write_done(jobs: Sequence[_Job], written: int, tokenizer: Any, as_json: bool) -> int:
+    """Writes results from the first one not written on, as far as they are done without a gap."""
+    while written < len(jobs) and jobs[written].is_done:
+        job = jobs[written]
+        if as_json:
+            print(json.dumps(record_of(job.spec, job.request_id, job.output, job.error, tokenizer)), flush=True)
+        else:
+            _write_text(job, written, len(jobs), tokenizer)
+        written += 1
+    return written
+
+
+def _write_text(job: _Job, index: int, count: int, tokenizer: Any) -> None:
+    if count > 1:
+        title = " ".join(job.spec.text.split())
+        print(f"[{index + 1}/{count}] {title[:70]}{'…' if len(title) > 70 else ''}")
+    if job.output is not None:
+        print(text_of(job.output, tokenizer))
+        if not _is_good(job):
+            print(f"cbtui: request {job.request_id}: {job.output.error or job.output.finish_reason}", file=sys.stderr)
+    else:
+        print(f"cbtui: request {index + 1} refused: {job.error}", file=sys.stderr)
+    if count > 1:
+        print(flush=True)
+
+
+def text_of(output: GenerationOutput, tokenizer: Any) -> str:
+    """The text of a result: the engine's own when it cut a stop string, else its tokens decoded."""
+    if output.text is not None:
+        return output.text
+    return tokenizer.decode(output.generated_tokens, skip_special_tokens=True)
+
+
+def record_of(
+    spec: RequestSpec, request_id: str, output: GenerationOutput | None, error: str | None, tokenizer: Any
+) -> Mapping[str, Any]:
+    """A result as a JSON object. Seconds are of the engine's clock; a refused request has no tokens and an error."""
+    record: dict[str, Any] = {"id": request_id, "prompt": spec.text or list(spec.prompt_ids)}
+    if output is None:
+        return {**record, "text": None, "finish_reason": None, "error": error}
+    began, ended = output.lifespan
+    record |= {
+        "text": text_of(output, tokenizer),
+        "finish_reason": None if output.finish_reason is None else str(output.finish_reason),
+        "error": output.error,
+        "prompt_tokens": len(output.prompt_ids),
+        "tokens": list(output.generated_tokens),
+        "cached_tokens": output.cached_tokens,
+        "preemptions": output.preemptions,
+        "time_to_first_token": output.time_to_first_token,
+        "seconds": ended - began if ended >= began >= 0 else None,
+    }
+    if output.logprobs:
+        record["logprobs"] = list(output.logprobs)
+    return record
+
+
+def _stream(manager: Any, tokenizer: Any, spec: RequestSpec) -> int:
+    """One request, its text written as it comes."""
+    from engine.detokenize import TextStream
+
+    try:
+        request_id = add(manager, tokenizer, spec, streaming=True)
+    except RequestError as error:
+        print(f"cbtui: refused: {error}", file=sys.stderr)
+        return FAILED
+    stream, shown, special = TextStream(tokenizer), 0, set(tokenizer.all_special_ids)
+    job = _Job(spec, request_id)
+    for output in manager:
+        for token in output.generated_tokens[shown:]:
+            if token not in special:
+                print(stream.push(token), end="", flush=True)
+        shown = len(output.generated_tokens)
+        if output.is_finished():
+            job.output = output
+            break
+    print(stream.flush())
+    if not _is_good(job):
+        reason = "" if job.output is None else job.output.error or job.output.finish_reason
+        print(f"cbtui: request {request_id}: {reason}", file=sys.stderr)
+        return FAILED
+    return OK

