@@ -1,0 +1,115 @@
+"""Requests on their way to the engine: tokenised on a worker, remembered for undo and duplicate, spread over time."""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+from cbtui.launch import RequestSpec
+from cbtui.loader import Post
+from cbtui.prompts import encode
+from cbtui.stories import Story
+from cbtui.work import Worker
+
+KEPT_SPECS = 4000
+"""Requests remembered as they were written; older ones can still be duplicated from their token ids."""
+
+
+class Adder:
+    """Adds requests to a manager without making the caller wait.
+
+    Args:
+        worker: runs tokenising and adding, in order.
+        post: hands results back to the event loop.
+        say: tells a person why something was not added.
+    """
+
+    def __init__(self, worker: Worker, post: Post, say: Callable[[str, str], None]) -> None:
+        self._worker, self._post, self._say = worker, post, say
+        self._specs: dict[str, RequestSpec] = {}
+        self._cancelled: list[RequestSpec] = []
+        self._due: deque[tuple[float, RequestSpec]] = deque()
+
+    def add(self, manager: Any, tokenizer: Any, spec: RequestSpec) -> None:
+        """Tokenises and adds a request and its copies."""
+
+        def job() -> None:
+            try:
+                ids = list(spec.prompt_ids) or encode(tokenizer, spec.text, spec.chat)
+                for copy in range(spec.copies):
+                    self._submit(manager, spec, ids, copy)
+            except Exception as error:
+                text = str(error) or type(error).__name__
+                self._post(lambda: self._say(f"not added: {text}", "error"))
+
+        self._worker.submit(job)
+
+    def _submit(self, manager: Any, spec: RequestSpec, ids: list[int], copy: int) -> None:
+        """Runs on the worker."""
+        seed = None if spec.seed is None else spec.seed + copy
+        name = spec.request_id if copy == 0 or spec.request_id is None else f"{spec.request_id}-{copy + 1}"
+        sampling: dict[str, Any] = {"do_sample": spec.temperature > 0}
+        if spec.temperature > 0:
+            sampling |= {"temperature": spec.temperature, "top_k": spec.top_k, "top_p": spec.top_p}
+        if spec.logprobs:
+            sampling["logprobs"] = 0
+        request_id = manager.add_request(
+            ids,
+            request_id=name,
+            max_new_tokens=spec.max_new_tokens,
+            stop_strings=list(spec.stop_strings) or None,
+            streaming=spec.streaming,
+            seed=seed,
+            **sampling,
+        )
+        kept = replace(spec, prompt_ids=tuple(ids), copies=1, seed=seed, request_id=None)
+        self._post(lambda: self._remember(request_id, kept))
+
+    def _remember(self, request_id: str, spec: RequestSpec) -> None:
+        self._specs[request_id] = spec
+        while len(self._specs) > KEPT_SPECS:
+            del self._specs[next(iter(self._specs))]
+
+    def spec_of(self, story: Story) -> RequestSpec:
+        """The request as it was written, or made again from what the engine knows of it."""
+        if story.request_id in self._specs:
+            return self._specs[story.request_id]
+        info = story.info
+        if info is None:
+            return RequestSpec()
+        return RequestSpec(prompt_ids=info.prompt_ids, chat=False, max_new_tokens=info.max_new_tokens)
+
+    def note_cancelled(self, story: Story) -> None:
+        """The request was cancelled by hand; ``take_cancelled`` gives it back."""
+        self._cancelled.append(self.spec_of(story))
+
+    @property
+    def can_undo(self) -> bool:
+        return bool(self._cancelled)
+
+    def take_cancelled(self) -> RequestSpec | None:
+        """The request cancelled last, once."""
+        return self._cancelled.pop() if self._cancelled else None
+
+    def spread(self, requests: Iterable[tuple[float, RequestSpec]], now: float) -> None:
+        """Requests that come later: (seconds from now, request)."""
+        self._due = deque(sorted([*self._due, *((now + after, spec) for after, spec in requests)], key=lambda d: d[0]))
+
+    def take_due(self, now: float) -> list[RequestSpec]:
+        """Requests whose time has come."""
+        ready = []
+        while self._due and self._due[0][0] <= now:
+            ready.append(self._due.popleft()[1])
+        return ready
+
+    @property
+    def coming(self) -> int:
+        """Requests of a burst that have not arrived yet."""
+        return len(self._due)
+
+    def drop_due(self) -> None:
+        """Nothing more arrives."""
+        self._due.clear()
+
+    def close(self) -> None:
+        self._worker.close()

@@ -1,0 +1,370 @@
+"""The application: keys and clicks in, one frame out. What the actions do is in ``cbtui.actions``."""
+
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
+from textual.timer import Timer
+
+from cbtui import actions
+from cbtui.commands import ActionProvider
+from cbtui.keybar import hints
+from cbtui.keys import ACTIONS, BY_ID, Situation, keymap
+from cbtui.looks import all_themes, css_variables
+from cbtui.screens.base import CSS
+from cbtui.screens.explain import ExplainDialog
+from cbtui.session import LONG_STEP, PATIENCE, LaunchOptions, Session
+from cbtui.settings import SettingsFile
+from cbtui.stories import Story
+from cbtui.theme import Theme, theme_named
+from cbtui.view.chrome import MAP_ORDERS, MAP_VIEWS, ORDERS, Chrome, Hit
+from cbtui.widgets import Frame
+
+TICKS_PER_SECOND = 15
+NOTICE_SECONDS = 5.0
+SWITCH_INTERVAL = 0.001
+"""Seconds after which a busy Python thread must hand over: brings the event loop's lag under a busy engine down."""
+
+
+class MonitorApp(App[int], inherit_bindings=False):
+    """The monitor. ``session`` is the engine's side, ``chrome`` what the person chose; a frame is drawn from both."""
+
+    TITLE = "cbtui"
+    CSS = CSS + "\nScreen { background: $cb-bg; }\nFrame { width: 1fr; height: 1fr; }\n"
+    COMMANDS: ClassVar = {ActionProvider}
+    ENABLE_COMMAND_PALETTE = False
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding(",".join(action.keys), f"perform('{action.id}')", action.label, show=False, id=action.id)
+        for action in ACTIONS
+    ]
+
+    def __init__(
+        self,
+        launch: LaunchOptions,
+        *,
+        session: Session | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.store = SettingsFile(launch.config_dir)
+        kept = self.store.settings
+        name = launch.theme or ("mono" if os.environ.get("NO_COLOR") else kept.theme)
+        ascii_only = kept.ascii if launch.ascii is None else launch.ascii
+        self.look: Theme = theme_named(name, ascii_only=ascii_only)
+        super().__init__()
+        self.session = session or Session(launch)
+        self.clock = clock
+        self.keys = keymap()
+        self.chrome = Chrome(
+            engine="loading",
+            mode=launch.mode,
+            order=kept.order if kept.order in ORDERS else ORDERS[0],
+            map_view=kept.map_view if kept.map_view in MAP_VIEWS else MAP_VIEWS[0],
+            map_order=kept.map_order if kept.map_order in MAP_ORDERS else MAP_ORDERS[0],
+        )
+        self.frame = Frame(self.look)
+        self.want_preview = True
+        self._notice_until = 0.0
+        self._ticks = 0
+        self._timer: Timer | None = None
+        self._do = {name: getattr(group, name) for group in (g(self) for g in actions.GROUPS) for name in _own(group)}
+        for theme in all_themes():
+            self.register_theme(theme)
+        self.theme = f"cbtui-{self.look.name}"
+        self._use_keymap()
+
+    def _use_keymap(self) -> None:
+        """Takes the keys of the settings, or says why it does not."""
+        try:
+            self.keys = keymap(self.store.settings.keymap)
+        except ValueError as error:
+            self.session.say(f"the keymap in the settings is not used: {error}", "error")
+            return
+        self.set_keymap({name: ",".join(keys) for name, keys in self.keys.items()})
+
+    def get_theme_variable_defaults(self) -> dict[str, str]:
+        return css_variables(theme_named("dark"))
+
+    def compose(self) -> ComposeResult:
+        yield self.frame
+
+    def on_mount(self) -> None:
+        if self.store.problem:
+            self.session.say(self.store.problem, "error")
+        self._draw()
+        self._timer = self.set_interval(1 / TICKS_PER_SECOND, self.tick)
+        self.call_after_refresh(self.session.load)
+
+    # ---- drawing
+
+    def tick(self) -> None:
+        """One beat: takes in what the engine did and shows it. Costs next to nothing when nothing is new."""
+        self._ticks += 1
+        self.session.poll(self.clock())
+        if self.want_preview and self._ticks % 4 == 0:
+            self.session.ask_preview()
+        self._draw(self._ticks)
+
+    def _draw(self, tick: int | None = None) -> None:
+        self.chrome = self._now()
+        if tick is None:
+            self.frame.show(self.session.state, self.chrome)
+        else:
+            self.frame.show(self.session.state, self.chrome, tick=tick)
+        self._settle_selection()
+
+    def change(self, **fields: Any) -> None:
+        """Replaces fields of the chrome and brings the whole frame up to date."""
+        self.chrome = replace(self.chrome, **fields)
+        self._draw()
+
+    def _now(self) -> Chrome:
+        """The chrome with everything that follows from the engine and the clock."""
+        session, chrome = self.session, self.chrome
+        state, notice, kind = session.state, chrome.notice, chrome.notice_kind
+        now = self.clock()
+        for item in session.take_notices():
+            notice, kind, self._notice_until = item.text, item.kind, now + NOTICE_SECONDS
+        if now >= self._notice_until:
+            notice, kind = "", "info"
+        past = chrome.past
+        if past is not None and state is not None:
+            past = max(state.oldest, min(past, state.step))
+        elif state is None:
+            past = None
+        seconds = session.step_seconds
+        loading = session.loading
+        chrome = replace(
+            chrome,
+            model=getattr(session.loaded, "name", None) or session.launch.name,
+            engine="loading" if session.phase in ("new", "loading") else session.shown_engine,
+            error=session.shown_error,
+            past=past,
+            frozen=chrome.frozen and past is not None,
+            rate=session.rate,
+            step_seconds=round(seconds, 1) if seconds > LONG_STEP else None,
+            notice=notice,
+            notice_kind=kind,
+            loading=None if loading is None else replace(loading, seconds=round(loading.seconds, 1)),
+            block_bytes=session.block_bytes,
+            config=session.config_fields,
+        )
+        return replace(chrome, keys=hints(self._situation(chrome), chrome.mode, self.keys))
+
+    @property
+    def situation(self) -> Situation:
+        """What decides which actions can be used now."""
+        return self._situation(self.chrome)
+
+    def _situation(self, chrome: Chrome) -> Situation:
+        session, story = self.session, self.selected_story
+        state = session.state
+        return Situation(
+            phase="loading" if session.phase == "new" else session.phase,
+            engine=session.engine,
+            past=None if chrome.frozen else chrome.past,
+            frozen=chrome.frozen,
+            kept=0 if state is None else state.step - state.oldest + 1 if state.step else 0,
+            selected=None if story is None else story.label,
+            selected_ended=story is not None and story.ended >= 0,
+            mark=chrome.mark,
+            can_undo=session.can_undo,
+            has_work=self.unfinished > 0,
+            rate=session.rate,
+            hung=session.step_seconds if session.step_seconds > PATIENCE else 0.0,
+        )
+
+    # ---- selection and focus
+
+    @property
+    def selected_story(self) -> Story | None:
+        """The request under the cursor."""
+        state, key = self.session.state, self.chrome.selected
+        return None if state is None or key is None else state.stories.get(key)
+
+    @property
+    def unfinished(self) -> int:
+        """Requests that were accepted and have not ended."""
+        state = self.session.state
+        return 0 if state is None else sum(s.change.place != "done" for s in state.picture.sequences.values())
+
+    def _settle_selection(self) -> None:
+        """The first request shown is selected when none is; a request that is forgotten loses the cursor."""
+        if self.chrome.selected is not None and self.selected_story is not None:
+            return
+        shown = self.frame.visible_requests
+        key = shown[0] if shown else None
+        if key != self.chrome.selected:
+            self.change(selected=key)
+
+    def move_cursor(self, by: int) -> None:
+        """Moves the cursor over the requests, or scrolls the pane in focus."""
+        if self.chrome.focus not in (None, "requests", "gantt"):
+            self._scroll(self.chrome.focus, by)
+            return
+        order = self.frame.request_order
+        if not order:
+            return
+        place = order.index(self.chrome.selected) if self.chrome.selected in order else 0
+        self.change(selected=order[max(0, min(len(order) - 1, place + by))])
+
+    def _scroll(self, pane: str, by: int) -> None:
+        place = max(0, self.chrome.scroll.get(pane, 0) + by)
+        self.change(scroll={**self.chrome.scroll, pane: place})
+
+    @property
+    def focused_pane(self) -> str:
+        """The pane the keys go to."""
+        panes = self.frame.panes
+        if self.chrome.focus in panes:
+            return self.chrome.focus
+        return "requests" if "requests" in panes or not panes else panes[0]
+
+    def move_focus(self, by: int) -> None:
+        """The next pane of the mode, round the end."""
+        panes = self.frame.panes
+        if panes:
+            place = panes.index(self.focused_pane) if self.focused_pane in panes else -by
+            self.change(focus=panes[(place + by) % len(panes)])
+
+    def go_to_step(self, step: int) -> None:
+        """Shows a kept step; the latest one is LIVE."""
+        state = self.session.state
+        if state is not None:
+            live = step >= state.step and not self.chrome.frozen
+            self.change(past=None if live else max(state.oldest, min(step, state.step)))
+
+    def zoom_timeline(self, direction: int) -> None:
+        """Steps per cell of the Gantt chart: 0 (all fit), 1, 2, 4 … 64."""
+        ladder = (1, 2, 4, 8, 16, 32, 64, 0)
+        place = ladder.index(self.chrome.zoom) if self.chrome.zoom in ladder else len(ladder) - 1
+        self.change(zoom=ladder[max(0, min(len(ladder) - 1, place + direction))])
+
+    def go_back(self) -> None:
+        """Closes one thing that is open, the innermost first."""
+        chrome = self.chrome
+        if self.session.phase == "loading":
+            self.session.cancel_load()
+        elif chrome.difference:
+            self.change(difference=False)
+        elif chrome.maximised:
+            self.change(maximised=None)
+        elif chrome.past is not None:
+            self.change(past=None, frozen=False)
+        elif chrome.filter:
+            self.change(filter="")
+        elif chrome.focus:
+            self.change(focus=None)
+        elif chrome.mode != 1:
+            self.change(mode=1)
+
+    def turn(self, name: str, values: Sequence[str], now: str) -> str:
+        """The value after ``now``, remembered under ``name``."""
+        value = values[(values.index(now) + 1) % len(values)]
+        self.store.save(**{name: value})
+        return value
+
+    def show_theme(self, name: str) -> None:
+        """Draws everything in another theme from now on."""
+        self.look = theme_named(name, ascii_only=not self.look.glyphs.unicode)
+        self.theme = f"cbtui-{name}"
+        self.frame.theme = self.look
+        self._draw()
+
+    # ---- questions to the engine
+
+    def explain_selected(self) -> None:
+        """Asks the scheduler about the selected request and shows its answer."""
+        story, state = self.selected_story, self.session.state
+        if story is None or state is None:
+            return
+        self.session.explain(story, lambda answer: self.push_screen(ExplainDialog(self.look, state, story, answer)))
+
+    def edit_config(self) -> None:
+        """Opens the configuration editor."""
+        from cbtui.screens.config import ConfigDialog
+
+        status = self.session.status
+        if status is not None:
+            step = 0 if self.session.state is None else self.session.state.step
+            dialog = ConfigDialog(self.look, status.config, self.session.built, step, self.unfinished)
+            self.push_screen(dialog, self.session.apply_config)
+
+    # ---- input
+
+    def action_perform(self, name: str) -> None:
+        self.perform(name)
+
+    def perform(self, name: str) -> None:
+        """Carries out an action, or says why it cannot be used now."""
+        reason = BY_ID[name].check(self.situation)
+        if reason is not None:
+            self.session.say(f"{BY_ID[name].label}: {reason}", "error")
+        else:
+            self._do[name]()
+        if self.is_running:
+            self._draw()
+
+    def on_frame_picked(self, message: Frame.Picked) -> None:
+        self._picked(message.hit)
+
+    def _picked(self, hit: Hit) -> None:
+        if hit.kind == "key":
+            self.perform(str(hit.value))
+        elif hit.kind == "order":
+            self.perform("order")
+        elif hit.kind == "request":
+            self.change(selected=int(hit.value))
+        elif hit.kind == "step":
+            self.go_to_step(int(hit.value))
+        elif hit.kind == "block":
+            self._pick_block(int(hit.value))
+        elif hit.kind == "field":
+            self.perform("config")
+
+    def _pick_block(self, block: int) -> None:
+        """Selects a block, and the request it belongs to when there is only one."""
+        state = self.session.state
+        if state is None:
+            return
+        picture = state.picture if self.chrome.past is None else state.at(self.chrome.past)
+        owners = {seq for seq, _ in picture.blocks[block].owners} if block < len(picture.blocks) else set()
+        selected = owners.pop() if len(owners) == 1 else self.chrome.selected
+        self.change(block=block, selected=selected)
+
+    def on_frame_scrolled(self, message: Frame.Scrolled) -> None:
+        if message.pane == "requests":
+            self.move_cursor(message.delta)
+        elif message.pane == "timeline":
+            state, past = self.session.state, self.chrome.past
+            if state is not None:
+                self.go_to_step((state.step if past is None else past) + message.delta)
+        else:
+            self._scroll(message.pane, message.delta)
+
+
+def _own(group: Any) -> list[str]:
+    """Names of the actions a group carries out."""
+    return [name for name in BY_ID if callable(getattr(group, name, None))]
+
+
+def run_monitor(launch: LaunchOptions) -> int:
+    """Runs the monitor until it is quit. Returns the exit code.
+
+    An engine thread that does not come back within a second cannot keep the program: it is left to end with it.
+    """
+    sys.setswitchinterval(SWITCH_INTERVAL)
+    app = MonitorApp(launch)
+    try:
+        code = app.run()
+    finally:
+        ended = app.session.close()
+    if not ended:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code or 0)
+    return code or 0

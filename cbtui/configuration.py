@@ -1,0 +1,159 @@
+"""The configuration as the editor shows it: fields as text, what an edit would mean, and whether it is allowed."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from cbtui.view.chrome import ConfigField
+from engine.core.config import CHANGEABLE, ResolvedConfig, change
+from engine.core.errors import ConfigError
+from engine.core.options import RULES, check_field
+
+EDITABLE = (
+    "scheduler_type",
+    "max_batch_tokens",
+    "max_requests_per_batch",
+    "safety_margin",
+    "allow_block_sharing",
+    "skip_limit",
+    "max_steps_without_decode",
+    "page_size",
+    "num_blocks",
+    "cpu_offload_space",
+)
+"""Fields of the editor, those that change between two steps first."""
+
+WHILE_RUNNING, RESTART = "next step", "restart"
+GROWS = ("max_batch_tokens", "max_requests_per_batch")
+"""Changed between two steps within what the buffers hold, by a restart beyond it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigChange:
+    """What a person decided: fields for the next step, fields for a new engine, and what becomes of the requests.
+
+    ``requests`` is "again" (unfinished ones are added to the new engine), "finish" (the old engine finishes first) or
+    "fail"; it matters only with ``restart``.
+    """
+
+    now: Mapping[str, Any] = field(default_factory=dict)
+    restart: Mapping[str, Any] = field(default_factory=dict)
+    requests: str = "again"
+
+
+def config_fields(config: ResolvedConfig | None) -> tuple[ConfigField, ...]:
+    """All decided fields with the reason of each, the editable ones first."""
+    if config is None:
+        return ()
+    decided = dict(config.items())
+    order = [*EDITABLE, *(name for name in decided if name not in EDITABLE)]
+    return tuple(
+        ConfigField(name, write(decided[name].value), effect=_effect(name), note=decided[name].reason) for name in order
+    )
+
+
+def _effect(name: str) -> str:
+    return WHILE_RUNNING if name in CHANGEABLE else RESTART if name in RULES else "fixed"
+
+
+def write(value: Any) -> str:
+    """A value as the editor shows it."""
+    if value is None:
+        return "auto"
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, tuple):
+        return " ".join(map(write, value))
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def read(name: str, text: str, now: Any) -> Any:
+    """The value a person wrote, of the kind the field has.
+
+    Raises:
+        ConfigError: it cannot be read, or is out of the field's range.
+    """
+    text = text.strip()
+    if text.lower() in ("auto", "none"):
+        value: Any = None
+    elif isinstance(now, bool):
+        if text.lower() not in ("on", "off"):
+            raise ConfigError(f"{name} must be on or off")
+        value = text.lower() == "on"
+    elif isinstance(now, str):
+        value = text
+    else:
+        value = _number(name, text, whole=isinstance(now, int))
+    check_field(name, value)
+    return value
+
+
+def _number(name: str, text: str, *, whole: bool) -> int | float:
+    try:
+        return int(text) if whole else float(text)
+    except ValueError:
+        raise ConfigError(f"{name} must be {RULES[name].range}") from None
+
+
+def judge(
+    texts: Mapping[str, str], config: ResolvedConfig, built: ResolvedConfig
+) -> tuple[ConfigChange, tuple[ConfigField, ...]]:
+    """What the texts of the editor ask for.
+
+    Args:
+        texts: field name -> what stands in its input.
+        config: what runs now. built: what the buffers were made for.
+
+    Returns:
+        The change, without the fields in error, and every editable field with its effect and error.
+    """
+    now: dict[str, Any] = {}
+    later: dict[str, Any] = {}
+    fields = []
+    for row in config_fields(config)[: len(EDITABLE)]:
+        text = texts.get(row.name, row.now)
+        row = replace(row, new=text.strip())
+        if row.changed:
+            row = _judge_one(row, config, built, now, later)
+        fields.append(row)
+    _judge_together(fields, config, now, later)
+    return ConfigChange(now, later), tuple(fields)
+
+
+def _judge_one(
+    row: ConfigField, config: ResolvedConfig, built: ResolvedConfig, now: dict[str, Any], later: dict[str, Any]
+) -> ConfigField:
+    current = getattr(config, row.name).value
+    try:
+        value = read(row.name, row.new, current)
+    except ConfigError as error:
+        return replace(row, effect="refused", error=str(error))
+    if row.name not in CHANGEABLE:
+        later[row.name] = value
+        return row
+    try:
+        change(config, built, **{row.name: value})
+    except ConfigError as error:
+        if row.name not in GROWS:
+            return replace(row, effect="refused", error=str(error))
+        later[row.name] = value
+        return replace(row, effect=RESTART, note="more than the buffers hold")
+    now[row.name] = value
+    return row
+
+
+def _judge_together(
+    fields: list[ConfigField], config: ResolvedConfig, now: dict[str, Any], later: dict[str, Any]
+) -> None:
+    """Rows need at least one token each."""
+    wanted = {**{name: getattr(config, name).value for name in GROWS}, **now, **later}
+    rows, tokens = wanted["max_requests_per_batch"], wanted["max_batch_tokens"]
+    if rows is None or tokens is None or rows <= tokens:
+        return
+    name = "max_requests_per_batch" if "max_requests_per_batch" in {**now, **later} else "max_batch_tokens"
+    error = f"{rows} rows: every row needs at least one of the {tokens} batch tokens"
+    for index, row in enumerate(fields):
+        if row.name == name:
+            fields[index] = replace(row, effect="refused", error=error)
+    now.pop(name, None)
+    later.pop(name, None)

@@ -1,0 +1,88 @@
+"""What the engine publishes, folded into the monitor's state: records, and keyframes where some were missed."""
+
+from collections.abc import Callable
+from typing import Any
+
+from cbtui.model import MonitorState
+from cbtui.tokens import TokenizerText
+from engine.core.observe import CommandAck, Keyframe, StepRecord
+
+Ask = Callable[[Callable[[], Any], Callable[[Any], None], Callable[[], None]], None]
+"""Puts a question to the engine off the event loop: (question, what to do with the answer, what to do without one)."""
+
+
+class Feed:
+    """Reads one manager's tap.
+
+    Args:
+        manager: whose tap. tokenizer: reads its token ids, None shows numbers.
+        ask: for keyframes, which the engine thread makes.
+        say: tells what became of commands, as (text, "info" or "error").
+
+    Attributes:
+        state: what the records add up to, None until the first keyframe came.
+    """
+
+    def __init__(self, manager: Any, tokenizer: Any, ask: Ask, say: Callable[[str, str], None]) -> None:
+        self.state: MonitorState | None = None
+        self._manager, self._tokenizer, self._ask, self._say = manager, tokenizer, ask, say
+        self._after = 0
+        self._waits = False
+        manager.tap.attach()
+        self._ask_keyframe()
+
+    def poll(self) -> bool:
+        """Takes in what was published since the last call. True when there was something."""
+        if self._waits or self.state is None:
+            return False
+        records, missed = self._manager.tap.read(self._after)
+        if missed:
+            self._ask_keyframe()
+            return True
+        for record in records:
+            self.state.apply(record)
+            self._after = record.step
+            self._hear(record)
+        return bool(records)
+
+    def close(self) -> None:
+        """Nobody watches any more."""
+        self._manager.tap.detach()
+
+    def name_of(self, request_id: str) -> str:
+        """The letter of a request, or its id where no letter is known."""
+        stories = self.state.stories.values() if self.state is not None else ()
+        return next((story.label for story in stories if story.request_id == request_id), request_id)
+
+    def _ask_keyframe(self) -> None:
+        self._waits = True
+        self._ask(self._manager.snapshot, self._join, self._stay)
+
+    def _join(self, keyframe: Keyframe) -> None:
+        self._waits = False
+        if self.state is None:
+            self.state = MonitorState(keyframe, text=TokenizerText.of(self._tokenizer))
+        else:
+            self.state.resync(keyframe)
+        self._after = keyframe.step
+
+    def _stay(self) -> None:
+        """No keyframe came; what is shown stays, and the next poll asks again where records are missing."""
+        self._waits = False
+
+    def _hear(self, record: StepRecord) -> None:
+        """A flood of added requests is told as one."""
+        added = [ack for ack in record.commands if ack.kind == "add" and ack.accepted]
+        if added:
+            names = self.name_of(added[0].target) if len(added) == 1 else f"{len(added)} requests"
+            self._say(f"{names} queued at step {record.step}", "info")
+        for ack in record.commands:
+            if ack.kind != "add" or not ack.accepted:
+                self._tell(ack, record.step)
+
+    def _tell(self, ack: CommandAck, step: int) -> None:
+        what = f"{ack.kind.replace('_', ' ')} {self.name_of(ack.target)}".strip()
+        if ack.accepted:
+            self._say(f"{what}: done at step {step}" + (f", {ack.detail}" if ack.detail else ""), "info")
+        else:
+            self._say(f"{what} refused: {ack.detail}", "error")

@@ -1,0 +1,283 @@
+"""Every action of the monitor, once: its keys, words, group, and when it can be used.
+
+The key bar, the `?` screen, the command palette, the bindings and the table in the README all come from ``ACTIONS``.
+A predicate gets a ``Situation`` and answers None ("can be used") or the reason why not, as words for a person.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What decides whether an action can be used, taken anew at each tick.
+
+    Attributes:
+        phase: "loading", "failed" (nothing was loaded) or "ready".
+        engine: state of the manager: "new", "running", "held", "draining", "stopped", "failed" or "detached".
+        past: the step shown when it is one of the past, else None.
+        frozen: the view stands still while the engine may run.
+        kept: how many steps the history holds.
+        selected: id of the request under the cursor.
+        selected_ended: that request has ended.
+        mark: the step marked as A, or None.
+        can_undo: a cancelled request can be added again.
+        has_work: some request is not finished.
+        rate: steps per second asked for, None for full speed.
+        hung: seconds the step in progress has taken beyond patience, else 0.
+    """
+
+    phase: str = "ready"
+    engine: str = "running"
+    past: int | None = None
+    frozen: bool = False
+    kept: int = 0
+    selected: str | None = None
+    selected_ended: bool = False
+    mark: int | None = None
+    can_undo: bool = False
+    has_work: bool = False
+    rate: float | None = None
+    hung: float = 0.0
+
+
+Reason = str | None
+Predicate = Callable[[Situation], Reason]
+
+
+def always(situation: Situation) -> Reason:
+    """Can be used in every state."""
+    return None
+
+
+def engine_there(now: Situation) -> Reason:
+    """An engine exists that takes commands."""
+    if now.phase == "loading":
+        return "the model is still loading"
+    if now.phase == "failed":
+        return "no model is loaded"
+    return {
+        "failed": "the engine died; S starts it again",
+        "stopped": "the engine is stopped; S starts it again",
+        "detached": "the engine was given up; S starts a new one",
+    }.get(now.engine)
+
+
+def live(now: Situation) -> Reason:
+    """The engine takes commands and the view shows its latest step."""
+    if now.past is not None:
+        return f"step {now.past} is the past; end goes back to LIVE"
+    return engine_there(now)
+
+
+def accepting(now: Situation) -> Reason:
+    """New requests can be taken."""
+    return live(now) or ("the engine is stopping and takes nothing new" if now.engine == "draining" else None)
+
+
+def on_request(now: Situation) -> Reason:
+    """A request is under the cursor."""
+    return None if now.selected else "no request is selected; a adds one"
+
+
+def on_live_request(now: Situation) -> Reason:
+    """A request that has not ended is under the cursor and commands are taken."""
+    reason = live(now) or on_request(now)
+    return reason or (f"{now.selected} has already ended" if now.selected_ended else None)
+
+
+def explainable(now: Situation) -> Reason:
+    """There is an engine to ask about the request under the cursor, and the answer is about now."""
+    if now.past is not None:
+        return f"the scheduler explains the present, step {now.past} is the past; end goes back to LIVE"
+    return on_request(now) or engine_there(now)
+
+
+def copyable(now: Situation) -> Reason:
+    """The request under the cursor can be added again."""
+    return accepting(now) or on_request(now)
+
+
+def undoable(now: Situation) -> Reason:
+    """A request was cancelled here and can be added again."""
+    return accepting(now) or (None if now.can_undo else "nothing was cancelled yet")
+
+
+def stoppable(now: Situation) -> Reason:
+    """The engine can be told to finish what it has."""
+    return engine_there(now) or ("the engine is already finishing its work" if now.engine == "draining" else None)
+
+
+def startable(now: Situation) -> Reason:
+    """Loading failed, or there is a loaded model and no running engine."""
+    if now.phase == "failed" or (now.phase == "ready" and now.engine in ("stopped", "failed", "detached")):
+        return None
+    return engine_there(now) or "the engine is running"
+
+
+def has_history(now: Situation) -> Reason:
+    """More than the step shown is kept."""
+    return None if now.kept > 1 else "no earlier step is kept yet"
+
+
+def has_steps(now: Situation) -> Reason:
+    """At least one step can be looked at."""
+    return None if now.kept else "no step has run yet"
+
+
+def in_past(now: Situation) -> Reason:
+    """An earlier step, or a frozen one, is shown."""
+    return None if now.past is not None or now.frozen else "the view is LIVE already"
+
+
+def marked(now: Situation) -> Reason:
+    """A step to compare with was marked."""
+    return has_steps(now) or (None if now.mark is not None else "mark a step with m first")
+
+
+def loaded(now: Situation) -> Reason:
+    """A model is there, whatever the engine does."""
+    return {"loading": "the model is still loading", "failed": "no model is loaded"}.get(now.phase)
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One thing a person can do.
+
+    Attributes:
+        id: stable name, used by the keymap in the settings and by the method that carries it out.
+        keys: Textual key names; the first is the one shown.
+        label: a word or two, for the key bar and the palette.
+        help: one sentence, for the `?` screen and the README.
+        check: None when it can be used, else why not.
+    """
+
+    id: str
+    keys: tuple[str, ...]
+    label: str
+    help: str
+    check: Predicate = always
+
+
+# fmt: off
+ENGINE = (
+    Action("pause", ("space",), "pause", "Pause the engine between two steps, or let it run on.", live),
+    Action("step", ("full_stop",), "step", "Run one step, then pause.", live),
+    Action("steps", ("n",), "n steps", "Run a number of steps, then pause.", live),
+    Action("run_until", ("b",), "run until",
+           "Run until a preemption, an offload, a first token, an end, few free blocks or a broken invariant.", live),
+    Action("slower", ("minus",), "slower", "Slow down, to one step in four seconds; in the Timeline: zoom out.",
+           engine_there),
+    Action("faster", ("plus", "equals_sign"), "faster", "Speed up, to full speed; in the Timeline: zoom in.",
+           engine_there),
+    Action("stop", ("s",), "stop", "Finish the accepted requests, take no new ones, then stop.", stoppable),
+    Action("hard_stop", ("X",), "stop all", "Stop now: unfinished requests fail with a reason. Asks first; y confirms.",
+           engine_there),
+    Action("start", ("S",), "start", "Start the engine again after a stop or a failure.", startable),
+    Action("config", ("comma",), "config", "Change settings: what holds from the next step, what needs a restart.",
+           engine_there),
+)
+
+REQUESTS = (
+    Action("add", ("a",), "add", "Write a prompt and add it as a request.", accepting),
+    Action("burst", ("A",), "burst", "Add many requests of given lengths at a given rate.", accepting),
+    Action("duplicate", ("d",), "duplicate", "Add the selected request once more; its prompt blocks can be shared.",
+           copyable),
+    Action("cancel", ("c",), "cancel", "Cancel the selected request; its blocks are free after the step.",
+           on_live_request),
+    Action("undo", ("u",), "undo", "Add the request cancelled last once more.", undoable),
+    Action("previous", ("up", "k"), "up", "Select the request above, or scroll the focused pane.", always),
+    Action("next", ("down", "j"), "down", "Select the request below, or scroll the focused pane.", always),
+    Action("page_up", ("pageup",), "page up", "Go up by a page.", always),
+    Action("page_down", ("pagedown",), "page down", "Go down by a page.", always),
+    Action("detail", ("enter",), "detail", "Show the whole story of the selected request.", on_request),
+    Action("pin", ("i",), "pin", "Keep the stream of the selected request in view, or let it go.", on_request),
+    Action("filter", ("slash",), "filter", "Show only requests whose id, state or reason holds a text.", always),
+    Action("order", ("o",), "order", "Change the order of the requests.", always),
+)
+
+TIME = (
+    Action("older", ("left_square_bracket", "left"), "scrub", "Look at the step before.", has_history),
+    Action("newer", ("right_square_bracket", "right"), "scrub on", "Look at the step after.", in_past),
+    Action("older10", ("left_curly_bracket",), "back ×10", "Go back ten steps.", has_history),
+    Action("newer10", ("right_curly_bracket",), "on ×10", "Go ten steps on.", in_past),
+    Action("oldest", ("home",), "oldest", "Go to the oldest step that is kept.", has_history),
+    Action("live", ("end",), "go live", "Go back to the latest step and follow the engine.", in_past),
+    Action("freeze", ("f",), "freeze", "Freeze what is shown while the engine runs on, or let it follow.", has_steps),
+    Action("preview", ("p",), "preview", "Show what the next step would do: a dry run that changes nothing.", live),
+    Action("mark", ("m",), "mark", "Mark the step shown as A, for the difference.", has_steps),
+    Action("difference", ("M",), "difference", "Show what changed between A and the step shown.", marked),
+)
+
+VIEW = (
+    *(Action(f"mode{number}", (str(number),), name.lower(), f"Go to mode {number}, {name}.", always)
+      for number, name in enumerate(("Monitor", "Requests", "Blocks", "Timeline", "Offload", "Config"), start=1)),
+    Action("next_pane", ("tab",), "next pane", "Move the focus to the next pane.", always),
+    Action("previous_pane", ("shift+tab",), "pane before", "Move the focus to the pane before.", always),
+    Action("zoom", ("z",), "maximise", "Give the whole screen to the pane in focus, or take it back.", always),
+    Action("explain", ("e",), "why?", "Explain the selected request: the scheduler's checks, what would change them.",
+           explainable),
+    Action("map_view", ("v",), "map view", "Draw the block map by owner, state, fill, age or references.", always),
+    Action("map_order", ("l",), "map order", "Order the block map by owner, by place, or one row per request.", always),
+    Action("theme", ("t",), "theme", "Go to the next theme; it is remembered.", always),
+)
+
+PROGRAM = (
+    Action("copy", ("y",), "copy", "Copy the selected request as JSON to the clipboard.", on_request),
+    Action("picture", ("w",), "picture", "Write the screen as an SVG and a text file into the current folder.", always),
+    Action("palette", ("colon", "ctrl+p"), "commands", "Search all commands by name.", always),
+    Action("glossary", ("g",), "glossary", "Show what the terms and figures mean.", always),
+    Action("help", ("question_mark",), "keys", "Show every key; type to search.", always),
+    Action("pane_help", ("f1",), "pane help", "Explain the pane in focus.", always),
+    Action("back", ("escape",), "back", "Close what is open: loading, difference, pane, past, filter.", always),
+    Action("quit", ("q", "ctrl+c"), "quit", "Quit. The engine is stopped; it never takes over a second.", always),
+)
+# fmt: on
+
+GROUPS: Mapping[str, tuple[Action, ...]] = {
+    "Engine": ENGINE,
+    "Requests": REQUESTS,
+    "Time": TIME,
+    "View": VIEW,
+    "Program": PROGRAM,
+}
+
+ACTIONS: tuple[Action, ...] = tuple(action for group in GROUPS.values() for action in group)
+
+BY_ID: Mapping[str, Action] = {action.id: action for action in ACTIONS}
+
+_NAMES = {
+    "full_stop": ".", "comma": ",", "minus": "-", "plus": "+", "equals_sign": "=", "slash": "/", "colon": ":",
+    "question_mark": "?", "left_square_bracket": "[", "right_square_bracket": "]", "left_curly_bracket": "{",
+    "right_curly_bracket": "}", "f1": "F1", "pageup": "pgup", "pagedown": "pgdn", "up": "↑", "down": "↓",
+    "left": "←", "right": "→", "escape": "esc",
+}  # fmt: skip
+
+
+def key_name(key: str) -> str:
+    """How a key is written for people: ``full_stop`` is ``.``, ``ctrl+p`` is ``^p``."""
+    if key.startswith("ctrl+"):
+        return "^" + key_name(key[5:])
+    return _NAMES.get(key, key)
+
+
+def keymap(overrides: Mapping[str, tuple[str, ...]] | None = None) -> dict[str, tuple[str, ...]]:
+    """The keys of every action, with those of the settings in place of the built-in ones.
+
+    Raises:
+        ValueError: an override names an unknown action or no key, or two actions would share a key.
+    """
+    keys = {action.id: action.keys for action in ACTIONS}
+    for name, wanted in (overrides or {}).items():
+        if name not in keys:
+            raise ValueError(f"unknown action {name!r} in the keymap; the ? screen lists them")
+        if not wanted:
+            raise ValueError(f"the keymap leaves {name!r} without a key")
+        keys[name] = tuple(wanted)
+    taken: dict[str, str] = {}
+    for name, wanted in keys.items():
+        for key in wanted:
+            if key in taken:
+                raise ValueError(f"the key {key_name(key)!r} is given to both {taken[key]!r} and {name!r}")
+            taken[key] = name
+    return keys

@@ -1,0 +1,112 @@
+"""Loading on a thread: one attempt at a time, with its phase and seconds, and a way to give it up."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cbtui.launch import LaunchOptions, Progress
+from cbtui.view.chrome import Loading
+from cbtui.work import Worker
+from engine.models.progress import LoadCancelled, LoadProgress
+
+Post = Callable[[Callable[[], None]], None]
+"""Hands a function to the event loop's next poll."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What an attempt is to make.
+
+    Attributes:
+        load: gives the model; the launch's own ``load``, or what was loaded before.
+        changes: configuration fields a person changed.
+        old: an engine to be rid of first, or None.
+        paused: hold the engine before its first step. rate: its pace in steps per second, None for full speed.
+    """
+
+    load: Callable[[Progress], Any]
+    changes: Mapping[str, Any]
+    old: Any = None
+    paused: bool = False
+    rate: float | None = None
+
+
+class Loader:
+    """Makes a model and a started manager on a worker.
+
+    A new attempt, or ``cancel``, makes all earlier ones void: they end at their next report, and an engine that one of
+    them still finishes is stopped at once.
+    """
+
+    def __init__(self, launch: LaunchOptions, worker: Worker, post: Post, clock: Callable[[], float]) -> None:
+        self._launch, self._worker, self._post, self._clock = launch, worker, post, clock
+        self._attempt = 0
+        self._progress: LoadProgress | None = None
+        self._began = 0.0
+
+    def begin(
+        self, wanted: Wanted, done: Callable[[Any, Any], None], failed: Callable[[BaseException], None]
+    ) -> None:
+        """Starts an attempt. ``done(loaded, manager)`` or ``failed(error)`` is posted unless it became void."""
+        self.cancel()
+        attempt, self._progress, self._began = self._attempt, None, self._clock()
+
+        def finish(loaded: Any, manager: Any) -> None:
+            if attempt == self._attempt:
+                done(loaded, manager)
+            else:
+                manager.stop(block=False, hard_stop=True)
+
+        def fail(error: BaseException) -> None:
+            if attempt == self._attempt:
+                failed(error)
+
+        def job() -> None:
+            try:
+                loaded, manager = self._make(wanted, lambda report: self._report(attempt, report))
+            except BaseException as error:  # this thread has nobody else to tell: the screen must say it
+                self._post(lambda error=error: fail(error))
+            else:
+                self._post(lambda: finish(loaded, manager))
+
+        self._worker.submit(job)
+
+    def cancel(self) -> None:
+        """Makes the attempt in progress void."""
+        self._attempt += 1
+
+    def close(self) -> None:
+        """No further attempts; the worker ends when the one in progress has noticed."""
+        self.cancel()
+        self._worker.close()
+
+    def _make(self, wanted: Wanted, progress: Progress) -> tuple[Any, Any]:
+        """Runs on the worker."""
+        if wanted.old is not None:
+            wanted.old.stop(block=True, timeout=5.0, hard_stop=True)
+            wanted.old.destroy()
+        loaded = wanted.load(progress)
+        progress(LoadProgress("building", "the engine and its cache", 0.0, 0.0))
+        manager = self._launch.make_manager(loaded, wanted.changes)
+        if wanted.rate is not None:
+            manager.set_rate(wanted.rate)
+        if wanted.paused:
+            manager.hold()
+        manager.start()
+        return loaded, manager
+
+    def _report(self, attempt: int, report: LoadProgress) -> None:
+        """Runs on the worker."""
+        if attempt != self._attempt:
+            raise LoadCancelled
+        self._progress = report
+
+    @property
+    def loading(self) -> Loading:
+        """What loading does now, and for how long."""
+        report, seconds = self._progress, self._clock() - self._began
+        if report is None:
+            return Loading("starting", seconds)
+        known = report.fraction is not None
+        share = round((report.fraction or 0.0) * 100)
+        return Loading(f"{report.phase} {report.detail}".strip(), seconds, share, 100 if known else 0)

@@ -1,0 +1,224 @@
+"""The add dialog: a prompt and how it is to be continued."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from textual import events, on
+from textual.binding import BindingType
+from textual.containers import Horizontal
+from textual.message import Message
+from textual.widget import Widget
+from textual.widgets import Input, Static, TextArea
+
+from cbtui.forms import REQUEST_FIELDS, read_request, texts_of
+from cbtui.launch import RequestSpec
+from cbtui.screens.base import Dialog
+from cbtui.screens.fields import FieldCell, Press, Switcher
+from cbtui.screens.words import Words
+from cbtui.theme import Theme
+
+Count = Callable[[str, bool, Callable[[int, int], None]], None]
+"""Asked for the tokens of (text, chat); calls back with (tokens of the text, tokens the template adds)."""
+
+
+@dataclass(frozen=True, slots=True)
+class AddFacts:
+    """What the dialog shows about the engine; none of it changes while it is open.
+
+    Attributes:
+        step: the step that ran last.
+        has_template: the tokenizer brings a chat template.
+        page_size: tokens per block, 0 when unknown. groups: number of layer groups, each with its own blocks.
+        waiting: labels of the requests in the queue.
+        copy: the selected request, for `^d`; None when none is selected.
+    """
+
+    step: int
+    has_template: bool
+    page_size: int
+    groups: int
+    waiting: tuple[str, ...]
+    copy: RequestSpec | None
+
+
+class PromptArea(TextArea):
+    """Takes any text. Enter hands the dialog in; ^j, shift+enter and pasting make new lines."""
+
+    class Entered(Message):
+        """Enter was pressed."""
+
+    async def _on_key(self, event: events.Key) -> None:
+        if event.key == "enter":
+            event.stop()
+            event.prevent_default()
+            self.post_message(self.Entered())
+        elif event.key in ("ctrl+j", "shift+enter", "alt+enter"):
+            event.stop()
+            event.prevent_default()
+            self.insert("\n")
+        else:
+            await super()._on_key(event)
+
+
+class AddDialog(Dialog[RequestSpec]):
+    """Answers with the request to add, or None."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [("ctrl+t", "template", "template"), ("ctrl+d", "copy", "copy")]
+    GAP_HEIGHT: ClassVar[int] = 30
+
+    def __init__(self, theme: Theme, spec: RequestSpec, facts: AddFacts, count: Count) -> None:
+        super().__init__(theme)
+        self.spec, self.facts, self._count = spec, facts, count
+        self._ids: tuple[int, ...] = spec.prompt_ids
+
+    def body(self) -> Iterable[Widget]:
+        look, facts = self.look, self.facts
+        queue = f"enters the queue at the next step boundary, after step {facts.step}"
+        yield self.words([("Add request", "bold"), (f"   {queue}", "muted")])
+        yield self.gap()
+        template = Switcher(("on", "off"), int(not (self.spec.chat and facts.has_template)), look, id="chat")
+        template.disabled = not facts.has_template
+        word = "chat template" if facts.has_template else "no chat template"
+        yield self.section(
+            "PROMPT", "", self.words([(word, "muted")], classes="fact"), template, self.words([("  ^t", "bold")],
+            classes="fact"),
+        )  # fmt: skip
+        area = PromptArea(self.spec.text, id="prompt", compact=True, soft_wrap=True, show_line_numbers=False)
+        area.styles.height = 5
+        area.cursor_blink = False
+        yield area
+        yield self.words([("", "muted")], id="tokens")
+        yield self.words([("", "muted")], id="prompt-error", classes="error")
+        yield self.gap()
+        texts = texts_of(self.spec, REQUEST_FIELDS)
+        for title, row in zip(("LENGTH", "SAMPLING"), REQUEST_FIELDS, strict=True):
+            yield self.section(title, "temperature 0 is greedy" if title == "SAMPLING" else "")
+            yield Horizontal(*(FieldCell(field, texts[field.name], look) for field in row), classes="row")
+            yield self.gap()
+        yield self.section("OUTPUT")
+        yield Horizontal(
+            self.words([("streaming", "muted")], classes="label"),
+            Switcher(("on", "off"), int(not self.spec.streaming), look, id="streaming"),
+            self.words([("     log-probabilities", "muted")], classes="label"),
+            Switcher(("on", "off"), int(not self.spec.logprobs), look, id="logprobs"),
+            classes="row",
+        )
+        yield self.gap()
+        yield self.words([("", "muted")], id="queue")
+        yield self.gap()
+        yield Horizontal(
+            Press("Add request", look, id="submit"), Static("", markup=False, id="hint", classes="fill"),
+            self.words(self._keys()), classes="row",
+        )  # fmt: skip
+
+    def _keys(self) -> Words:
+        copy = [("  ^d", "bold"), (" copy selected", "muted")] if self.facts.copy else []
+        return [("tab", "bold"), (" next", "muted"), *copy, ("  esc", "bold"), (" cancel", "muted")]
+
+    def on_mount(self) -> None:
+        self.query_one("#prompt", TextArea).focus()
+        waiting = self.facts.waiting
+        names = " ".join(waiting[:12]) + (" and more" if len(waiting) > 12 else "")
+        line = f"queue now: {names}, then this one" if waiting else "queue now: empty, this one is first"
+        self.write("#queue", [(line, "muted")])
+        self._check()
+        self._ask_tokens()
+
+    @on(TextArea.Changed)
+    def _prompt_changed(self) -> None:
+        if self._ids and self.query_one("#prompt", TextArea).text != self.spec.text:
+            self._ids = ()
+        self._check()
+        self._ask_tokens()
+
+    @on(Input.Changed)
+    def _field_changed(self) -> None:
+        self._check()
+
+    @on(Switcher.Turned)
+    def _turned(self, message: Switcher.Turned) -> None:
+        if message.switcher.id == "chat":
+            self._ask_tokens()
+
+    @on(Input.Submitted)
+    @on(Press.Pressed)
+    @on(PromptArea.Entered)
+    def _submit(self) -> None:
+        spec, errors = self._read()
+        self._show(spec, errors)
+        if not errors:
+            self.dismiss(spec)
+        elif "prompt" not in errors:
+            self.query_one(f"#{next(iter(errors))}", Input).focus()
+
+    def _read(self) -> tuple[RequestSpec, dict[str, str]]:
+        text = self.query_one("#prompt", TextArea).text
+        base = replace(
+            self.spec,
+            text=text,
+            prompt_ids=self._ids,
+            chat=self.query_one("#chat", Switcher).value == "on",
+            streaming=self.query_one("#streaming", Switcher).value == "on",
+            logprobs=self.query_one("#logprobs", Switcher).value == "on",
+        )
+        spec, errors = read_request(base, self.texts())
+        if not text and not self._ids:
+            errors["prompt"] = "the prompt must hold at least one token"
+        return spec, errors
+
+    def _check(self) -> None:
+        """An empty prompt only switches the button off: nobody is told off before the first letter."""
+        spec, errors = self._read()
+        self._show(spec, {name: text for name, text in errors.items() if name != "prompt"}, ready=not errors)
+
+    def _show(self, spec: RequestSpec, errors: dict[str, str], ready: bool = False) -> None:
+        self.show_errors(errors)
+        error = errors.get("prompt", "")
+        self.query_one("#prompt-error").set_class(bool(error), "-shown")
+        self.write("#prompt-error", [(f"└ {error}" if self.look.glyphs.unicode else f"^ {error}", "vermilion")])
+        label = "Add request" if spec.copies == 1 else f"Add {spec.copies} requests"
+        self.query_one("#submit", Press).set(label, ready)
+        fix = next(iter(errors), "")
+        hint = f"fix {fix.replace('_', ' ')} first" if fix else ""
+        self.write("#hint", [(hint, "vermilion")])
+
+    def _ask_tokens(self) -> None:
+        text = self.query_one("#prompt", TextArea).text
+        if self._ids:
+            self._show_tokens(text, len(self._ids), 0)
+            return
+        chat = self.query_one("#chat", Switcher).value == "on"
+        self._count(text, chat, lambda plain, extra: self._show_tokens(text, plain, extra))
+
+    def _show_tokens(self, asked: str, plain: int, extra: int) -> None:
+        """An answer about a text that has changed since is dropped."""
+        if not self.is_mounted or self.query_one("#prompt", TextArea).text != asked:
+            return
+        total = plain + extra
+        words = [(f"{total} tokens", "bright")]
+        if extra:
+            words.append((f" = {plain} text + {extra} template", "muted"))
+        if self.facts.page_size and total:
+            pages = -(-total // self.facts.page_size)
+            each = "" if self.facts.groups == 1 else f" in each of {self.facts.groups} layer groups"
+            words.append((f"   {pages} blocks of {self.facts.page_size} tokens{each}", "muted"))
+        self.write("#tokens", words)
+
+    def action_template(self) -> None:
+        switch = self.query_one("#chat", Switcher)
+        if not switch.disabled:
+            switch.action_turn(1)
+
+    def action_copy(self) -> None:
+        """Fills everything in from the selected request."""
+        copy = self.facts.copy
+        if copy is None:
+            return
+        self.spec, self._ids = copy, () if copy.text else copy.prompt_ids
+        texts = texts_of(copy, REQUEST_FIELDS)
+        for cell in self.query(FieldCell):
+            cell.input.value = texts[cell.field.name]
+        self.query_one("#prompt", TextArea).text = copy.text
+        self._ask_tokens()
+        self._check()

@@ -1,0 +1,131 @@
+"""What all dialogs share: a framed column in the middle, styled words, fields with their error below."""
+
+from collections.abc import Iterable
+from typing import Any, ClassVar, TypeVar
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Horizontal, VerticalScroll
+from textual.screen import ModalScreen
+from textual.widget import Widget
+from textual.widgets import Static
+
+from cbtui.screens.fields import FieldCell
+from cbtui.screens.words import Words, say
+from cbtui.theme import Theme
+
+Answer = TypeVar("Answer")
+
+CSS = """
+Dialog { align: center middle; background: $cb-bg 74%; }
+Dialog > .frame {
+    width: 94; max-width: 100%; height: auto; max-height: 100%; padding: 0 2;
+    background: $cb-panel; color: $cb-text; border: round $cb-faint; scrollbar-size-vertical: 1;
+    scrollbar-color: $cb-faint; scrollbar-background: $cb-panel; scrollbar-color-hover: $cb-muted;
+    scrollbar-background-hover: $cb-panel; scrollbar-background-active: $cb-panel;
+}
+Dialog.-wide > .frame { width: 108; }
+Dialog.-narrow > .frame { width: 64; }
+Dialog Static { height: auto; background: $cb-panel; }
+Dialog .gap { height: 1; }
+Dialog .row { height: auto; width: 1fr; layout: horizontal; }
+Dialog .cell { height: auto; width: auto; margin-right: 3; layout: vertical; }
+Dialog .cell > .line { height: 1; width: auto; layout: horizontal; }
+Dialog .cell > .line > Static { width: auto; }
+Dialog .fill { width: 1fr; }
+Dialog .fact { width: auto; margin-left: 3; }
+Dialog .error { color: $cb-vermilion; display: none; width: auto; text-style: bold; }
+Dialog .error.-shown { display: block; }
+Dialog Input, Dialog Input:focus {
+    border: none; height: 1; padding: 0 1; background: $cb-lift; color: $cb-text; margin-left: 1;
+}
+Dialog Input:focus { background: $cb-select; color: $cb-bright; }
+Dialog Input.-wrong, Dialog Input.-wrong:focus { background: $cb-invalid; color: $cb-vermilion; text-style: bold; }
+Dialog Input > .input--cursor { background: $cb-bright; color: $cb-bg; text-style: none; }
+Dialog TextArea, Dialog TextArea:focus { background: $cb-lift; color: $cb-text; border: none; padding: 0 1; }
+Dialog TextArea > .text-area--cursor { background: $cb-bright; color: $cb-bg; }
+Dialog TextArea > .text-area--selection, Dialog Input > .input--selection { background: $cb-steel2; }
+Dialog Switcher { width: auto; height: 1; margin-left: 1; }
+Dialog Press { width: auto; height: 1; margin-right: 2; }
+Dialog .label { width: auto; }
+Dialog .before { width: 43; }
+Dialog OptionList, Dialog OptionList:focus {
+    background: $cb-panel; border: none; height: auto; max-height: 16; padding: 0;
+}
+Dialog OptionList > .option-list--option-highlighted,
+Dialog OptionList:focus > .option-list--option-highlighted { background: $cb-select; text-style: none; }
+Dialog.-filter { align: center bottom; background: transparent; }
+Dialog.-filter > .frame { width: 100%; border: none; padding: 0 1; }
+Dialog.-low .gap { display: none; }
+"""
+
+
+class Dialog(ModalScreen[Answer]):
+    """A modal dialog. Subclasses fill ``body``; escape gives no answer."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [("escape", "give_up", "close")]
+    SIZE: ClassVar[str] = ""
+    GAP_HEIGHT: ClassVar[int] = 0
+    """Below this many rows the blank rows go."""
+
+    def __init__(self, theme: Theme) -> None:
+        super().__init__(classes=self.SIZE)
+        self.look = theme
+
+    def compose(self) -> ComposeResult:
+        with VerticalScroll(classes="frame", can_focus=False):
+            yield from self.body()
+
+    def body(self) -> Iterable[Widget]:
+        """The widgets of the dialog from top to bottom."""
+        raise NotImplementedError
+
+    def on_resize(self) -> None:
+        self.set_class(self.size.height < self.GAP_HEIGHT, "-low")
+
+    def action_give_up(self) -> None:
+        self.dismiss(None)
+
+    def words(self, words: Words, **kwargs: Any) -> Static:
+        """A line of styled words."""
+        return Static(say(self.look, words), markup=False, **kwargs)
+
+    def gap(self) -> Static:
+        """A blank row, the first thing to go on a low screen."""
+        return Static("", classes="gap")
+
+    def section(self, title: str, fact: str = "", *beside: Widget, id: str | None = None) -> Widget:
+        """A heading with a rule and what belongs at its right."""
+        line = Rule(title, fact, self.look)
+        line.styles.width = "1fr"
+        return Horizontal(line, *beside, classes="row", id=id)
+
+    def write(self, selector: str, words: Words) -> None:
+        """New words for a line that is there."""
+        self.query_one(selector, Static).update(say(self.look, words))
+
+    def show_errors(self, errors: dict[str, str]) -> None:
+        """Marks the fields in error and writes the sentence below each; all others lose theirs."""
+        for cell in self.query(FieldCell):
+            cell.show_error(errors.get(cell.field.name, ""))
+
+    def texts(self) -> dict[str, str]:
+        """What stands in the fields now."""
+        return {cell.field.name: cell.input.value for cell in self.query(FieldCell)}
+
+
+class Rule(Static):
+    """TITLE  fact ─────, as wide as there is room."""
+
+    def __init__(self, title: str, fact: str, theme: Theme) -> None:
+        super().__init__("", markup=False)
+        self._title, self.fact, self._look = title, fact, theme
+
+    def render(self) -> Text:
+        words = [(self._title, "bold"), (f"  {self.fact}" if self.fact else "", "muted")]
+        text = say(self._look, words)
+        left = self.size.width - text.cell_len - 2
+        if left > 0:
+            text.append(" " + self._look.glyphs.rule * left, self._look.style("rule", "panel"))
+        return text

@@ -1,0 +1,143 @@
+"""The configuration editor: current and new value of each field, checked before anything is applied."""
+
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+from textual import on
+from textual.binding import BindingType
+from textual.containers import Horizontal
+from textual.widget import Widget
+from textual.widgets import Input, Static
+
+from cbtui.configuration import EDITABLE, RESTART, ConfigChange, config_fields, judge
+from cbtui.screens.base import Dialog
+from cbtui.screens.fields import Press, Switcher
+from cbtui.screens.words import Words
+from cbtui.theme import Theme
+from cbtui.view.chrome import ConfigField
+
+REQUESTS = ("again", "finish", "fail")
+_REQUESTS_WORDS = ("add again", "finish first", "fail")
+
+
+class ConfigDialog(Dialog[ConfigChange]):
+    """Answers with what is to change, or None.
+
+    Args:
+        config: what runs now. built: what the buffers were made for.
+        step: the step that ran last. unfinished: requests that have not ended.
+    """
+
+    SIZE = "-wide"
+    GAP_HEIGHT: ClassVar[int] = 26
+    BINDINGS: ClassVar[list[BindingType]] = [
+        ("ctrl+r", "reset", "reset"),
+        ("up", "move(-1)", "up"),
+        ("down", "move(1)", "down"),
+    ]
+
+    def __init__(self, theme: Theme, config: Any, built: Any, step: int, unfinished: int) -> None:
+        super().__init__(theme)
+        self._config, self._built, self._step, self._unfinished = config, built, step, unfinished
+
+    def body(self) -> Iterable[Widget]:
+        yield self.words([("Configuration", "bold"), ("   nothing is applied before you say so", "muted")])
+        yield self.gap()
+        head = f"   {'field':<26}{'now':>10}   {'new':<14}{'takes effect':<14}note"
+        yield self.words([(head, "muted")])
+        yield self.section("")
+        for row in config_fields(self._config)[: len(EDITABLE)]:
+            field = Input(row.now, select_on_focus=False, compact=True, id=row.name, classes="new")
+            field.styles.width = 13
+            field.styles.margin = 0
+            field.cursor_blink = False
+            yield Horizontal(
+                Static("", markup=False, id=f"{row.name}-before", classes="before"), field,
+                Static("", markup=False, id=f"{row.name}-after", classes="fill"), classes="row",
+            )  # fmt: skip
+            yield self.words([("", "vermilion")], id=f"{row.name}-error", classes="error")
+        yield self.gap()
+        yield Horizontal(
+            self.words([("", "muted")], id="restart", classes="label"),
+            Switcher(_REQUESTS_WORDS, 0, self.look, id="requests"), classes="row", id="restart-row",
+        )  # fmt: skip
+        yield self.gap()
+        yield Horizontal(
+            Press("Apply", self.look, id="apply", on=False), Press("Restart", self.look, id="again", on=False),
+            Static("", markup=False, id="hint", classes="fill"),
+            self.words([("^r", "bold"), (" reset field  ", "muted"), ("esc", "bold"), (" discard", "muted")],
+            classes="label"), classes="row",
+        )  # fmt: skip
+
+    def on_mount(self) -> None:
+        self.query(Input).first().focus()
+        self._check()
+
+    @on(Input.Changed)
+    def _check(self) -> None:
+        change, fields = self._judged()
+        for row in fields:
+            self._show_row(row)
+        refused = [row for row in fields if row.error]
+        self._show_foot(change, refused)
+
+    def _judged(self) -> tuple[ConfigChange, tuple[ConfigField, ...]]:
+        texts = {field.id: field.value for field in self.query(Input) if field.id is not None}
+        return judge(texts, self._config, self._built)
+
+    def _show_row(self, row: ConfigField) -> None:
+        sign, role = (" ", "text")
+        if row.error:
+            sign, role = self.look.glyphs.refused, "vermilion"
+        elif row.changed:
+            sign, role = self.look.glyphs.live, "bold"
+        arrow = self.look.glyphs.arrow if row.changed else " "
+        self.write(f"#{row.name}-before", [(f" {sign} ", role), (f"{row.name:<26}", role), (f"{row.now:>10} ", "muted"),
+                                           (f"{arrow:<2}", role)])  # fmt: skip
+        effect = f"step {self._step + 1}" if row.effect == "next step" else row.effect
+        tone = "vermilion" if row.error else "amber" if row.changed and row.effect == RESTART else "muted"
+        self.write(f"#{row.name}-after", [(f" {effect:<14}", tone), (row.note, "muted")])
+        self.query_one(f"#{row.name}", Input).set_class(bool(row.error), "-wrong")
+        error = self.query_one(f"#{row.name}-error")
+        error.set_class(bool(row.error), "-shown")
+        self.write(f"#{row.name}-error", [(f"   {row.error}", "vermilion")])
+
+    def _show_foot(self, change: ConfigChange, refused: list[ConfigField]) -> None:
+        apply, again = self.query_one("#apply", Press), self.query_one("#again", Press)
+        apply.set(f"Apply {len(change.now)} at step {self._step + 1}", bool(change.now) and not refused)
+        again.set(f"Restart with {len(change.now) + len(change.restart)}", bool(change.restart) and not refused)
+        words: Words = [(f"nothing applied: {len(refused)} refused", "vermilion")] if refused else []
+        self.write("#hint", words)
+        self.query_one("#restart-row").display = bool(change.restart)
+        count = self._unfinished
+        who = f"a restart drops the cache; {count} unfinished request{'s' if count != 1 else ''}:"
+        self.write("#restart", [(who, "amber")])
+
+    @on(Press.Pressed)
+    def _pressed(self, message: Press.Pressed) -> None:
+        self._answer(restart=message.press.id == "again")
+
+    @on(Input.Submitted)
+    def _entered(self) -> None:
+        """Enter applies what needs no restart; a restart wants its own button."""
+        change, fields = self._judged()
+        if not any(row.error for row in fields) and change.now and not change.restart:
+            self._answer(restart=False)
+
+    def _answer(self, *, restart: bool) -> None:
+        change, _ = self._judged()
+        requests = REQUESTS[self.query_one("#requests", Switcher).index]
+        if restart:
+            self.dismiss(ConfigChange({}, {**change.now, **change.restart}, requests))
+        else:
+            self.dismiss(ConfigChange(change.now))
+
+    def action_reset(self) -> None:
+        field = self.focused
+        if isinstance(field, Input) and field.id is not None:
+            now = {row.name: row.now for row in config_fields(self._config)}
+            field.value = now[field.id]
+
+    def action_move(self, by: int) -> None:
+        """↑ and ↓ go through the fields."""
+        (self.focus_previous if by < 0 else self.focus_next)(Input)
