@@ -14,7 +14,7 @@ from textual.widgets import Input, Static, TextArea
 from cbtui.forms import REQUEST_FIELDS, read_request, texts_of
 from cbtui.launch import RequestSpec
 from cbtui.screens.base import Dialog
-from cbtui.screens.fields import FieldCell, Press, Switcher
+from cbtui.screens.fields import FieldCell, FieldRow, Press, Switcher
 from cbtui.screens.words import Words
 from cbtui.theme import Theme
 
@@ -94,7 +94,7 @@ class AddDialog(Dialog[RequestSpec]):
         texts = texts_of(self.spec, REQUEST_FIELDS)
         for title, row in zip(("LENGTH", "SAMPLING"), REQUEST_FIELDS, strict=True):
             yield self.section(title, "temperature 0 is greedy" if title == "SAMPLING" else "")
-            yield Horizontal(*(FieldCell(field, texts[field.name], look) for field in row), classes="row")
+            yield FieldRow(row, texts, look)
             yield self.gap()
         yield self.section("OUTPUT")
         yield Horizontal(
@@ -109,7 +109,7 @@ class AddDialog(Dialog[RequestSpec]):
         yield self.gap()
         yield Horizontal(
             Press("Add request", look, id="submit"), Static("", markup=False, id="hint", classes="fill"),
-            self.words(self._keys()), classes="row",
+            self.words(self._keys(), classes="label"), classes="row",
         )  # fmt: skip
 
     def _keys(self) -> Words:
@@ -193,7 +193,7 @@ class AddDialog(Dialog[RequestSpec]):
 
     def _show_tokens(self, asked: str, plain: int, extra: int) -> None:
         """An answer about a text that has changed since is dropped."""
-        if not self.is_mounted or self.query_one("#prompt", TextArea).text != asked:
+        if not self.is_attached or self.query_one("#prompt", TextArea).text != asked:
             return
         total = plain + extra
         words = [(f"{total} tokens", "bright")]

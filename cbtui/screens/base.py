@@ -11,7 +11,7 @@ from textual.screen import ModalScreen
 from textual.widget import Widget
 from textual.widgets import Static
 
-from cbtui.screens.fields import FieldCell
+from cbtui.screens.fields import FieldCell, FieldRow
 from cbtui.screens.words import Words, say
 from cbtui.theme import Theme
 
@@ -27,12 +27,14 @@ Dialog > .frame {
 }
 Dialog.-wide > .frame { width: 108; }
 Dialog.-narrow > .frame { width: 64; }
-Dialog Static { height: auto; background: $cb-panel; }
+Dialog Static { height: auto; background: $cb-panel; text-wrap: nowrap; text-overflow: ellipsis; }
+Dialog Static.wrapped { text-wrap: wrap; }
 Dialog .gap { height: 1; }
 Dialog .row { height: auto; width: 1fr; layout: horizontal; }
-Dialog .cell { height: auto; width: auto; margin-right: 3; layout: vertical; }
-Dialog .cell > .line { height: 1; width: auto; layout: horizontal; }
-Dialog .cell > .line > Static { width: auto; }
+Dialog .cell { height: 1; width: auto; margin-right: 3; layout: horizontal; }
+Dialog .cell > Static { width: auto; }
+Dialog FieldRow { height: auto; width: 1fr; }
+Dialog FieldRow > .error { width: 1fr; }
 Dialog .fill { width: 1fr; }
 Dialog .fact { width: auto; margin-left: 3; }
 Dialog .error { color: $cb-vermilion; display: none; width: auto; text-style: bold; }
@@ -57,6 +59,11 @@ Dialog OptionList > .option-list--option-highlighted,
 Dialog OptionList:focus > .option-list--option-highlighted { background: $cb-select; text-style: none; }
 Dialog.-filter { align: center bottom; background: transparent; }
 Dialog.-filter > .frame { width: 100%; border: none; padding: 0 1; }
+Dialog.-reading > .frame { width: 108; height: 90%; overflow: hidden; }
+Dialog.-reading #lines {
+    height: 1fr; margin-top: 1; background: $cb-panel; scrollbar-size-vertical: 1;
+    scrollbar-color: $cb-faint; scrollbar-background: $cb-panel;
+}
 Dialog.-low .gap { display: none; }
 """
 
@@ -107,8 +114,8 @@ class Dialog(ModalScreen[Answer]):
 
     def show_errors(self, errors: dict[str, str]) -> None:
         """Marks the fields in error and writes the sentence below each; all others lose theirs."""
-        for cell in self.query(FieldCell):
-            cell.show_error(errors.get(cell.field.name, ""))
+        for row in self.query(FieldRow):
+            row.show_errors(errors)
 
     def texts(self) -> dict[str, str]:
         """What stands in the fields now."""
@@ -125,7 +132,7 @@ class Rule(Static):
     def render(self) -> Text:
         words = [(self._title, "bold"), (f"  {self.fact}" if self.fact else "", "muted")]
         text = say(self._look, words)
-        left = self.size.width - text.cell_len - 2
+        left = self.size.width - text.cell_len - 1
         if left > 0:
             text.append(" " + self._look.glyphs.rule * left, self._look.style("rule", "panel"))
         return text

@@ -10,7 +10,7 @@ from textual.widgets import Input, Static
 
 from cbtui.forms import BURST_FIELDS, BurstSpec, read_burst, texts_of
 from cbtui.screens.base import Dialog
-from cbtui.screens.fields import FieldCell, Press
+from cbtui.screens.fields import FieldRow, Press
 from cbtui.theme import Theme
 
 
@@ -29,7 +29,7 @@ class BurstDialog(Dialog[BurstSpec]):
         for title, row in zip(("ARRIVALS", "PROMPTS", "OUTPUT"), BURST_FIELDS, strict=True):
             yield self.gap()
             yield self.section(title)
-            yield Horizontal(*(FieldCell(field, texts[field.name], self.look) for field in row), classes="row")
+            yield FieldRow(row, texts, self.look)
         yield self.gap()
         yield self.words([("", "muted")], id="sum")
         yield self.gap()

@@ -1,6 +1,6 @@
 """What people fill in and press in a dialog."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from rich.text import Text
@@ -15,8 +15,8 @@ from cbtui.screens.words import say
 from cbtui.theme import Theme
 
 
-class FieldCell(Vertical):
-    """A label, an input of one line, and the sentence that says what is wrong with it."""
+class FieldCell(Horizontal):
+    """A label and an input of one line."""
 
     def __init__(self, field: FormField, value: str, theme: Theme) -> None:
         super().__init__(classes="cell")
@@ -25,17 +25,38 @@ class FieldCell(Vertical):
         self.input = Input(value, select_on_focus=False, compact=True, id=field.name)
         self.input.styles.width = field.width
         self.input.cursor_blink = False
-        self._error = Static("", markup=False, classes="error")
 
     def compose(self) -> ComposeResult:
-        label = Static(say(self._look, [(self.field.label, "muted")]), markup=False)
-        yield Horizontal(label, self.input, classes="line")
-        yield self._error
+        yield Static(say(self._look, [(self.field.label, "muted")]), markup=False)
+        yield self.input
 
-    def show_error(self, sentence: str) -> None:
-        self.input.set_class(bool(sentence), "-wrong")
-        self._error.set_class(bool(sentence), "-shown")
-        self._error.update(f"└ {sentence}" if self._look.glyphs.unicode else f"^ {sentence}")
+
+class FieldRow(Vertical):
+    """Fields beside each other, and below them a sentence for each that is wrong, starting under its field."""
+
+    def __init__(self, fields: Sequence[FormField], texts: Mapping[str, str], theme: Theme) -> None:
+        super().__init__()
+        self._cells = [FieldCell(field, texts[field.name], theme) for field in fields]
+        self._look = theme
+        self._errors = Static("", markup=False, classes="error")
+
+    def compose(self) -> ComposeResult:
+        yield Horizontal(*self._cells, classes="row")
+        yield self._errors
+
+    def show_errors(self, errors: Mapping[str, str]) -> None:
+        """Takes the sentences for its own fields; the others lose theirs."""
+        corner = self._look.glyphs.bracket_left if self._look.glyphs.unicode else "^"
+        lines = []
+        for cell in self._cells:
+            sentence = errors.get(cell.field.name, "")
+            cell.input.set_class(bool(sentence), "-wrong")
+            if sentence:
+                line = f"{corner} {sentence}"
+                indent = min(cell.region.x - self.region.x, self.size.width - len(line))
+                lines.append(" " * max(0, indent) + line)
+        self._errors.set_class(bool(lines), "-shown")
+        self._errors.update("\n".join(lines))
 
 
 class Switcher(Static, can_focus=True):

@@ -22,7 +22,7 @@ Find = Callable[[str], Sequence[Words]]
 class ReadingDialog(Dialog[None]):
     """Lines under a search field. Letters search, ↑ ↓ and page keys scroll, escape closes."""
 
-    SIZE = "-wide"
+    SIZE = "-reading"
     BINDINGS: ClassVar[list[BindingType]] = [
         ("up", "scroll(-1)", "up"),
         ("down", "scroll(1)", "down"),
@@ -44,7 +44,7 @@ class ReadingDialog(Dialog[None]):
             field.styles.margin = 0
             yield field
         with VerticalScroll(id="lines", can_focus=False):
-            yield Static("", markup=False, id="text")
+            yield Static("", markup=False, id="text", classes="wrapped")
 
     def on_mount(self) -> None:
         if self._search:

@@ -13,7 +13,7 @@ from textual.widgets.option_list import Option
 
 from cbtui.forms import FormField
 from cbtui.screens.base import Dialog
-from cbtui.screens.fields import FieldCell
+from cbtui.screens.fields import FieldRow
 from cbtui.screens.words import Words, say
 from cbtui.theme import Theme
 
@@ -32,7 +32,7 @@ class ConfirmDialog(Dialog[bool]):
         yield self.words([(self._title, "bold")])
         yield self.gap()
         for line in self._lines:
-            yield Static(say(self.look, [(line, "text")], wrap=True), markup=False)
+            yield Static(say(self.look, [(line, "text")], wrap=True), markup=False, classes="wrapped")
         yield self.gap()
         yield self.words([("y", "bold"), (f" {self._yes}", "vermilion"), ("    n", "bold"), (" no", "muted")])
 
@@ -52,7 +52,7 @@ class ValueDialog(Dialog[Any]):
     def body(self) -> Iterable[Widget]:
         yield self.words([(self._title, "bold"), (f"   {self._note}", "muted")])
         yield self.gap()
-        yield Horizontal(FieldCell(self._field, self._value, self.look), classes="row")
+        yield FieldRow((self._field,), {self._field.name: self._value}, self.look)
         yield self.gap()
         yield self.words([("enter", "bold"), (" go", "muted"), ("    esc", "bold"), (" cancel", "muted")])
 
