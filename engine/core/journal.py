@@ -1,0 +1,164 @@
+"""What happened since the last record, collected only while somebody wants it."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from engine.core.observe import (
+    BlockDelta,
+    CommandAck,
+    Counters,
+    Decision,
+    PlanPreview,
+    RequestInfo,
+    SequenceChange,
+    SliceRecord,
+    Spans,
+    StepRecord,
+    TokenOutput,
+)
+from engine.core.plan import Slice, StepPlan
+from engine.core.request import RequestStatus, SamplingParams, Sequence
+
+MAX_WAITING_SHOWN = 1000
+"""Keys of the line that a record lists; the true number stands beside them."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepEvents:
+    """What the scheduler adds to the record of one step. Field by field as in ``StepRecord``."""
+
+    step: int
+    requests: tuple[RequestInfo, ...]
+    slices: tuple[SliceRecord, ...]
+    decisions: tuple[Decision, ...]
+    deltas: tuple[BlockDelta, ...]
+    changes: tuple[SequenceChange, ...]
+    outputs: tuple[TokenOutput, ...]
+    counters: Counters
+    limit: str
+    budget: int
+    rows: int
+    waiting: tuple[int, ...]
+    num_waiting: int
+    settings: Mapping[str, object] = field(default_factory=dict)
+
+    def record(
+        self,
+        time: float,
+        spans: Spans = Spans(),
+        commands: tuple[CommandAck, ...] = (),
+        next: PlanPreview | None = None,
+        step: int | None = None,
+    ) -> StepRecord:
+        """The whole record: these events plus what only the loop knows.
+
+        Args:
+            time: when the step started, seconds on the engine's clock.
+            spans: where its time went.
+            commands: acknowledgements of this step.
+            next: what the next step would do, when somebody asked.
+            step: number of the step, when the loop counts for itself.
+        """
+        return StepRecord(
+            self.step if step is None else step, time, spans, commands, self.requests, self.slices, self.decisions,
+            self.deltas, self.changes, self.outputs, self.counters, self.limit, self.budget, self.rows, self.waiting,
+            self.num_waiting, self.settings, next,
+        )  # fmt: skip
+
+
+class Journal:
+    """Events since the last record.
+
+    Attributes:
+        on: whether anything is collected at all.
+        deltas: shared with the block pool, which writes into it.
+        ended: sequences that ended since the last record.
+        departed: sequences that ended in the last record: still part of a keyframe, gone with the next record.
+        decided: key -> its last decision, for keyframes.
+    """
+
+    def __init__(self) -> None:
+        self.on = False
+        self.deltas: list[BlockDelta] = []
+        self.departed: list[Sequence] = []
+        self.decided: dict[int, Decision] = {}
+        self.waiting: tuple[int, tuple[int, ...]] = (-1, ())
+        self.clear()
+
+    def clear(self) -> None:
+        """Start the next record with nothing in it."""
+        self.deltas.clear()
+        self.requests: list[RequestInfo] = []
+        self.plan: StepPlan | None = None
+        self.decisions: list[Decision] = []
+        self.touched: dict[int, Sequence] = {}
+        self.outputs: list[TokenOutput] = []
+        self.ended: list[Sequence] = []
+        self.settings: dict[str, object] = {}
+
+    def planned(self, plan: StepPlan) -> None:
+        """A step was planned."""
+        self.plan = plan
+        self.decisions.extend(plan.decisions)
+        self.touch_slices(plan.slices)
+
+    def touch_slices(self, slices: Iterable[Slice]) -> None:
+        touched = self.touched
+        for piece in slices:
+            touched[piece.seq.key] = piece.seq
+
+    def decide(self, seq: Sequence, decision: Decision) -> None:
+        """A decision made outside a plan: the end of a sequence, a refusal."""
+        self.touched[seq.key] = seq
+        self.decisions.append(decision)
+
+
+def slice_records(slices: Iterable[Slice]) -> tuple[SliceRecord, ...]:
+    """Slices without their sequences."""
+    return tuple([SliceRecord(s.seq.key, "decode" if is_decode(s) else "prefill", s.length, s.start) for s in slices])
+
+
+def is_decode(piece: Slice) -> bool:
+    """Whether a slice is one generated token that produces the next."""
+    return piece.samples and piece.length == 1 and piece.start >= piece.seq.num_prompt
+
+
+def place_of(seq: Sequence) -> str:
+    """Where a sequence is, in the words of ``SequenceChange``."""
+    if seq.status >= RequestStatus.FINISHED:
+        return "done"
+    if seq.row >= 0:
+        return "running"
+    return "offloaded" if seq.host else "waiting"
+
+
+def change_of(seq: Sequence) -> SequenceChange:
+    """The visible values of a sequence now."""
+    return SequenceChange(
+        seq.key, seq.status, place_of(seq), seq.computed, len(seq.tokens), seq.row, seq.cached_tokens,
+        seq.preemptions, seq.recomputed, len(seq.host), seq.first_token_time, seq.finish_reason, seq.error,
+    )  # fmt: skip
+
+
+def info_of(seq: Sequence) -> RequestInfo:
+    """What a view needs to know once about a sequence."""
+    request = seq.request
+    return RequestInfo(
+        seq.key, request.request_id, seq.child, request.prompt_ids, request.max_new_tokens,
+        sampling_summary(request.sampling), request.created_time,
+    )  # fmt: skip
+
+
+def sampling_summary(sampling: SamplingParams) -> str:
+    """How tokens are drawn, in a few words: "greedy" or "T=0.7 top_p=0.9 seed=42"."""
+    parts = ["greedy"] if sampling.is_greedy else [f"T={sampling.temperature:g}"]
+    if not sampling.is_greedy:
+        parts += [f"top_k={sampling.top_k}"] if sampling.top_k else []
+        parts += [f"top_p={sampling.top_p:g}"] if sampling.top_p != 1.0 else []
+        parts += [f"min_p={sampling.min_p:g}"] if sampling.min_p else []
+        parts += [f"seed={sampling.seed}"] if sampling.seed is not None else []
+    for name, neutral in (("repetition_penalty", 1.0), ("presence_penalty", 0.0), ("frequency_penalty", 0.0)):
+        value = getattr(sampling, name)
+        parts += [f"{name.removesuffix('_penalty')}={value:g}"] if value != neutral else []
+    parts += [f"no_repeat={sampling.no_repeat_ngram}"] if sampling.no_repeat_ngram else []
+    return " ".join(parts)
