@@ -11,7 +11,7 @@ from cbtui.launch import RequestSpec
 from cbtui.options import Choices, OptionError
 from cbtui.prompts import encode
 from cbtui.show import LoadLine, StatusLine
-from cbtui.start import ask_fetch, load_model, make_manager, requests_of, watchable_config
+from cbtui.start import ask_fetch, load_model, make_manager, requests_of
 from engine.core.errors import RequestError
 from engine.core.request import FinishReason, GenerationOutput
 

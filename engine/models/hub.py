@@ -8,6 +8,7 @@ from typing import Any
 
 from engine.core.errors import LoadError
 from engine.models.progress import LoadCancelled, Reporter, ReportingBar
+from engine.models.weights import check_weights
 
 _TIMEOUT_SECONDS = 10.0
 _SMALL_FILES = ("*.json", "*.jinja", "*.model", "*.txt", "*.tiktoken")
@@ -25,6 +26,8 @@ def hub_folder(
 ) -> Path:
     """The local snapshot of a repository, downloaded through the ordinary hub cache as far as it is not there.
 
+    A snapshot that is complete is used as it is, and no server is asked: a start needs no network, and waits for none.
+
     Args:
         name: "owner/name", or the old short form "name".
         progress: told about every file; may cancel by raising.
@@ -38,6 +41,9 @@ def hub_folder(
     import huggingface_hub as hub
 
     progress.report("looking", name)
+    cached = cached_folder(name, remote_code)
+    if cached is not None:
+        return cached
     with hub_errors(name):
         config = Path(hub.hf_hub_download(name, "config.json", etag_timeout=_TIMEOUT_SECONDS, endpoint=endpoint))
         sizes = _listing(name, config.parent, endpoint)
@@ -64,6 +70,25 @@ def hub_folder(
             )
         done += sizes[file] if file in weights else 0
     return config.parent
+
+
+def cached_folder(name: str, remote_code: bool = False) -> Path | None:
+    """The complete snapshot of a repository in the local hub cache, or None. Asks no server."""
+    import huggingface_hub as hub
+
+    with hub_errors(name):
+        config = hub.try_to_load_from_cache(name, "config.json")
+    if not isinstance(config, str):
+        return None
+    folder = Path(config).parent
+    has_tokenizer = any(any(folder.glob(pattern)) for pattern in ("*token*", "vocab*", "*.model"))
+    if not has_tokenizer or (remote_code and not any(folder.glob("*.py"))):
+        return None
+    try:
+        check_weights(folder)
+    except LoadError:
+        return None
+    return folder
 
 
 def hub_file(name: str, file: str, progress: Reporter, *, endpoint: str | None = None) -> Path:
@@ -127,26 +152,18 @@ def hub_errors(name: str, file: str = "config.json") -> Iterator[None]:
 
 
 def _listing(name: str, snapshot: Path, endpoint: str | None) -> dict[str, int]:
-    """File names and sizes of the repository at the snapshot's revision; what is in the cache when offline."""
+    """File names and sizes of the repository at the snapshot's revision."""
     from huggingface_hub import HfApi, constants
 
-    local = {str(f.relative_to(snapshot)): f.stat().st_size for f in snapshot.rglob("*") if f.is_file()}
     if constants.is_offline_mode():
-        return local
-    try:
-        info = HfApi(endpoint=endpoint).model_info(
-            name, revision=snapshot.name, files_metadata=True, timeout=_TIMEOUT_SECONDS
+        raise LoadError(
+            f"{name} is only partly in the local hub cache, and the hub is switched off.",
+            "Unset HF_HUB_OFFLINE, or give a local folder or a .gguf file.",
         )
-    except Exception:
-        # The config came from the cache because the hub is away: what is there may well be complete.
-        if _complete(local):
-            return local
-        raise
+    info = HfApi(endpoint=endpoint).model_info(
+        name, revision=snapshot.name, files_metadata=True, timeout=_TIMEOUT_SECONDS
+    )
     return {file.rfilename: file.size or 0 for file in info.siblings or ()}
-
-
-def _complete(local: dict[str, int]) -> bool:
-    return any(f.endswith(".safetensors") for f in local)
 
 
 def _weights(name: str, sizes: dict[str, int]) -> list[str]:

@@ -1,0 +1,52 @@
+"""A tiny model folder and GGUF file shared by the tests of the command line, and a way to run it."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cli.tiny_files import make_folder, make_gguf
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="session")
+def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random llama with a tokenizer of characters, as ``save_pretrained`` writes it. Not to be changed."""
+    return make_folder(tmp_path_factory.mktemp("models") / "tiny-llama")
+
+
+@pytest.fixture(scope="session")
+def tiny_gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random llama as a GGUF file. Not to be changed."""
+    return make_gguf(tmp_path_factory.mktemp("gguf") / "tiny.gguf")
+
+
+@pytest.fixture
+def cbtui(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs ``python -m cbtui`` in a process of its own, with its own empty cache and configuration folders."""
+
+    def run(*arguments: str | Path, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        environment = {
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "HF_HUB_OFFLINE": "1",
+            "HF_HOME": str(tmp_path / "hub"),
+            "XDG_CACHE_HOME": str(tmp_path / "cache"),
+            "XDG_CONFIG_HOME": str(tmp_path / "config"),
+            "COLUMNS": "120",
+        }
+        return subprocess.run(
+            [sys.executable, "-m", "cbtui", *map(str, arguments)],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            env=environment,
+            timeout=100,
+            check=False,
+        )
+
+    return run
