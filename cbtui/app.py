@@ -17,12 +17,13 @@ from cbtui.keybar import hints
 from cbtui.keys import ACTIONS, BY_ID, Situation, keymap
 from cbtui.looks import all_themes, css_variables
 from cbtui.screens.base import CSS
-from cbtui.screens.explain import ExplainDialog
 from cbtui.session import LONG_STEP, PATIENCE, LaunchOptions, Session
 from cbtui.settings import SettingsFile
 from cbtui.stories import Story
 from cbtui.theme import Theme, theme_named
 from cbtui.view.chrome import MAP_ORDERS, MAP_VIEWS, ORDERS, Chrome, Hit
+from cbtui.view.requests import lines
+from cbtui.view.scene import Scene
 from cbtui.widgets import Frame
 
 TICKS_PER_SECOND = 15
@@ -196,7 +197,7 @@ class MonitorApp(App[int], inherit_bindings=False):
         """The first request shown is selected when none is; a request that is forgotten loses the cursor."""
         if self.chrome.selected is not None and self.selected_story is not None:
             return
-        shown = self.frame.visible_requests
+        shown = self._request_order()
         key = shown[0] if shown else None
         if key != self.chrome.selected:
             self.change(selected=key)
@@ -206,11 +207,18 @@ class MonitorApp(App[int], inherit_bindings=False):
         if self.chrome.focus not in (None, "requests", "gantt"):
             self._scroll(self.chrome.focus, by)
             return
-        order = self.frame.request_order
+        order = self._request_order()
         if not order:
             return
         place = order.index(self.chrome.selected) if self.chrome.selected in order else 0
         self.change(selected=order[max(0, min(len(order) - 1, place + by))])
+
+    def _request_order(self) -> list[int]:
+        """Keys of all requests shown, those out of sight too, in the order of the table."""
+        state = self.session.state
+        if state is None:
+            return []
+        return [line.story.key for line in lines(Scene.of(state, self.chrome, self.look))]
 
     def _scroll(self, pane: str, by: int) -> None:
         place = max(0, self.chrome.scroll.get(pane, 0) + by)
@@ -272,7 +280,7 @@ class MonitorApp(App[int], inherit_bindings=False):
         """Draws everything in another theme from now on."""
         self.look = theme_named(name, ascii_only=not self.look.glyphs.unicode)
         self.theme = f"cbtui-{name}"
-        self.frame.theme = self.look
+        self.frame.colours = self.look
         self._draw()
 
     # ---- questions to the engine
@@ -282,6 +290,8 @@ class MonitorApp(App[int], inherit_bindings=False):
         story, state = self.selected_story, self.session.state
         if story is None or state is None:
             return
+        from cbtui.screens.explain import ExplainDialog
+
         self.session.explain(story, lambda answer: self.push_screen(ExplainDialog(self.look, state, story, answer)))
 
     def edit_config(self) -> None:

@@ -165,7 +165,7 @@ ENGINE = (
     Action("step", ("full_stop",), "step", "Run one step, then pause.", live),
     Action("steps", ("n",), "n steps", "Run a number of steps, then pause.", live),
     Action("run_until", ("b",), "run until",
-           "Run until a preemption, an offload, a first token, an end, few free blocks or a broken invariant.", live),
+           "Run until a preemption, offload, first token, end, few free blocks, broken invariant.", live),
     Action("slower", ("minus",), "slower", "Slow down, to one step in four seconds; in the Timeline: zoom out.",
            engine_there),
     Action("faster", ("plus", "equals_sign"), "faster", "Speed up, to full speed; in the Timeline: zoom in.",
@@ -281,3 +281,14 @@ def keymap(overrides: Mapping[str, tuple[str, ...]] | None = None) -> dict[str, 
                 raise ValueError(f"the key {key_name(key)!r} is given to both {taken[key]!r} and {name!r}")
             taken[key] = name
     return keys
+
+
+def markdown() -> str:
+    """The table of all keys for the README."""
+    lines = ["| key | action | |", "|---|---|---|"]
+    for group, actions in GROUPS.items():
+        lines.append(f"| **{group}** | | |")
+        for action in actions:
+            names = " ".join(f"`{key_name(key)}`" for key in action.keys)
+            lines.append(f"| {names} | {action.label} | {action.help} |")
+    return "\n".join(lines) + "\n"

@@ -2,7 +2,7 @@
 
 from typing import Any, Self
 
-from engine.detokenize import TextStream
+from cbtui.model import TokenText
 
 
 class TokenizerText:
@@ -20,6 +20,8 @@ class TokenizerText:
         """The text of a whole prompt, special tokens included: they are part of what the model reads."""
         return self._tokenizer.decode(list(ids))
 
-    def stream(self) -> TextStream:
+    def stream(self) -> TokenText:
         """A decoder for one growing output."""
+        from engine.detokenize import TextStream  # only where tokens come, after the first frame
+
         return TextStream(self._tokenizer)

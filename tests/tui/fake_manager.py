@@ -1,0 +1,319 @@
+"""A manager without threads or a model: the real scheduler, invented tokens, a clock that stands still unless told.
+
+It has the surface the monitor uses. Commands are queued as in the real one and take effect at the next ``run``.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from cbtui.launch import LaunchOptions, RequestSpec
+from engine.core.config import ResolvedConfig, change, resolve
+from engine.core.errors import EngineError, RequestError
+from engine.core.groups import group_layers
+from engine.core.layout import CacheLayout
+from engine.core.observe import CommandAck, Keyframe, Spans
+from engine.core.options import ContinuousBatchingConfig
+from engine.core.plan import StepResult
+from engine.core.request import FinishReason, Request, SamplingParams
+from engine.core.scheduler import Scheduler
+from engine.core.sizing import Facts
+from engine.core.tap import Tap
+
+WORDS = (
+    "the rain ran over old stones and found a way down to sea where ships wait for wind or light , "
+    "while people slept under their roofs until bells rang again . so it went on every day of that year"
+).split()
+
+
+class FakeTokenizer:
+    """Words to numbers and back; unknown words get the numbers after the known ones."""
+
+    eos_token_id = None
+
+    def __init__(self, chat_template: str | None = "there is one") -> None:
+        self.chat_template = chat_template
+        self.words = ["<user>", "<reply>", *WORDS]
+
+    def __call__(self, text: str, add_special_tokens: bool = True) -> dict[str, list[int]]:
+        return {"input_ids": [self._number(word) for word in text.split()]}
+
+    def _number(self, word: str) -> int:
+        if word not in self.words:
+            self.words.append(word)
+        return self.words.index(word)
+
+    def apply_chat_template(self, turns: list[dict[str, str]], **options: Any) -> str:
+        return f"<user> {turns[-1]['content']} <reply>"
+
+    def decode(self, ids: Any, **options: Any) -> str:
+        return " ".join(self.words[i % len(self.words)] for i in ids)
+
+
+class FakeClock:
+    """Seconds that pass only when told."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def pass_(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@dataclass(frozen=True)
+class FakeStatus:
+    """As the real manager's status."""
+
+    state: str = "new"
+    step: int = 0
+    error: str | None = None
+    step_started: float | None = None
+    config: ResolvedConfig | None = None
+
+
+@dataclass(frozen=True)
+class FakeLoaded:
+    """As what loading returns."""
+
+    name: str
+    tokenizer: Any
+
+
+FACTS = Facts(
+    device="cpu", windows=(None,), kv_heads=2, head_dim=8, num_heads=4, hidden_size=32, intermediate_size=64,
+    vocab_size=97, item_bytes=4, max_positions=512, attention="sdpa", weight_bytes=1 << 20, free_bytes=8 << 30,
+    total_bytes=16 << 30, host_free_bytes=8 << 30,
+)  # fmt: skip
+
+
+class FakeManager:
+    """See the module. ``run`` does the engine thread's work; nothing happens by itself."""
+
+    def __init__(self, clock: Callable[[], float], windows: tuple[int | None, ...] = (None,), **config: Any) -> None:
+        wanted = {"page_size": 4, "num_blocks": 48, "max_batch_tokens": 24, "max_requests_per_batch": 8, **config}
+        facts = replace(FACTS, windows=windows)
+        self.config = resolve(ContinuousBatchingConfig(**wanted), facts)
+        groups = group_layers(windows)
+        layout = CacheLayout(
+            self.config.page_size.value, groups, self.config.num_blocks.value * len(groups),
+            self.config.host_blocks.value, self.config.block_bytes.value,
+        )  # fmt: skip
+        self.clock = clock
+        self.scheduler = Scheduler(layout, self.config.scheduler_settings())
+        self.scheduler.observe(True)
+        self.tap = Tap(4096)
+        self.status = FakeStatus(config=self.config)
+        self.calls: list[tuple[str, tuple, dict]] = []
+        self.questions: list[str] = []
+        self.step_budget = 0
+        self.preview_wanted = False
+        self.destroyed = False
+        self.slow_stop = False
+        self._commands: deque[tuple[CommandAck, Callable[[], str]]] = deque()
+        self._acks: list[CommandAck] = []
+        self._tickets = 0
+        self._names = 0
+        self._step = 0
+
+    # ---- the surface
+
+    def add_request(self, input_ids: list[int], request_id: str | None = None, **wanted: Any) -> str:
+        self.calls.append(("add_request", (tuple(input_ids), request_id), wanted))
+        if self.status.state not in ("new", "running", "held"):
+            raise EngineError(f"the engine is {self.status.state} and takes no requests")
+        name = request_id or f"req_{self._names}"
+        self._names += 1
+        request = Request(
+            name, tuple(input_ids), SamplingParams(seed=wanted.get("seed"), do_sample=wanted.get("do_sample", False)),
+            wanted.get("max_new_tokens") or 20, created_time=self.clock(),
+        )  # fmt: skip
+        self._queue("add", name, lambda: self._add(request))
+        return name
+
+    def _add(self, request: Request) -> str:
+        self.scheduler.add(request)
+        return ""
+
+    def cancel_request(self, request_id: str) -> None:
+        self._note("cancel_request", request_id)
+        self._queue("cancel", request_id, lambda: self.scheduler.cancel(request_id, self.clock()) and "")
+
+    def hold(self) -> None:
+        self._note("hold")
+        self._queue("pause", "", lambda: self._become("held"))
+
+    def resume(self) -> None:
+        self._note("resume")
+        self._queue("resume", "", lambda: self._become("running"))
+
+    def step_once(self, n: int = 1) -> None:
+        self._note("step_once", n)
+        self._queue("step", str(n), lambda: self._allow(n))
+
+    def _allow(self, steps: int) -> str:
+        self._become("held")
+        self.step_budget += steps
+        return ""
+
+    def set_rate(self, rate: float | None) -> None:
+        self._note("set_rate", rate)
+
+    def run_until(self, condition: Any) -> None:
+        self._note("run_until", condition)
+
+    def set_config(self, **fields: Any) -> int:
+        self._note("set_config", **fields)
+        wanted = change(self.status.config, self.config, **fields)
+        for name in fields:
+            self._queue("config", name, lambda: self._configure(wanted))
+        return self._tickets
+
+    def _configure(self, config: ResolvedConfig) -> str:
+        self.scheduler.configure(config.scheduler_settings())
+        self.status = replace(self.status, config=config)
+        return ""
+
+    def want_preview(self) -> None:
+        self.preview_wanted = True
+
+    def snapshot(self) -> Keyframe:
+        self.questions.append("snapshot")
+        return self.scheduler.keyframe(self._step, self.clock())
+
+    def explain(self, request_id: str) -> Any:
+        self.questions.append(request_id)
+        from engine.core.forecast import explain
+
+        return explain(self.scheduler, self.scheduler.sequences_of(request_id)[0].key)
+
+    def start(self) -> None:
+        self._become("running")
+
+    def stop(self, block: bool = True, timeout: float | None = None, hard_stop: bool = False, **more: Any) -> None:
+        self._note("stop", block=block, hard_stop=hard_stop)
+        if self.slow_stop:
+            return
+        if hard_stop:
+            self._queue("hard_stop", "", self._end)
+        else:
+            self._queue("stop", "", lambda: self._become("draining"))
+        if block:
+            self.run()
+
+    def destroy(self) -> None:
+        self.destroyed = True
+
+    def is_running(self) -> bool:
+        return self.status.state in ("running", "held", "draining")
+
+    # ---- the engine thread's part
+
+    def run(self, steps: int = 1) -> None:
+        """Carries out the commands, then up to ``steps`` steps if the state allows them."""
+        self._carry_out()
+        for _ in range(steps):
+            if not self._may_step():
+                break
+            self._one_step()
+        if self._acks:
+            self._publish()
+        if self.status.state == "draining" and not self.scheduler.has_work:
+            self._become("stopped")
+
+    def die(self, error: str) -> None:
+        """The engine ends by an error."""
+        self.scheduler.fail_all(FinishReason.FAILED, error, self.clock())
+        self._publish()
+        self.status = replace(self.status, state="failed", error=error)
+
+    def hang(self) -> None:
+        """A step begins now and does not come back."""
+        self.slow_stop = True
+        self.status = replace(self.status, step_started=self.clock())
+
+    def _may_step(self) -> bool:
+        state = self.status.state
+        ready = state in ("running", "draining") or (state == "held" and self.step_budget > 0)
+        return ready and self.scheduler.has_work
+
+    def _one_step(self) -> None:
+        self.step_budget = max(0, self.step_budget - 1)
+        start = self.clock()
+        plan = self.scheduler.plan(now=start)
+        tokens = [2 + (s.seq.key * 7 + s.seq.num_output) % len(WORDS) for s in plan.slices if s.samples]
+        self.scheduler.apply(plan, StepResult(tokens), start + 0.02)
+        self._publish()
+        if isinstance(self.clock, FakeClock):
+            self.clock.pass_(0.025)
+
+    def _publish(self) -> None:
+        acks, self._acks = tuple(self._acks), []
+        events = self.scheduler.take_events()
+        following = self.scheduler.preview() if self.preview_wanted and self.scheduler.has_work else None
+        self._step = events.step
+        self.tap.publish(events.record(self.clock(), Spans(plan=0.001, wait=0.02), acks, following))
+        self.status = replace(self.status, step=self._step)
+
+    def _carry_out(self) -> None:
+        while self._commands:
+            ack, action = self._commands.popleft()
+            try:
+                detail = action() or ""
+            except RequestError as error:
+                self._acks.append(replace(ack, accepted=False, detail=str(error)))
+            else:
+                self._acks.append(replace(ack, detail=detail))
+
+    def _end(self) -> str:
+        self.scheduler.fail_all(FinishReason.STOPPED, "stopped by hand", self.clock())
+        return self._become("stopped")
+
+    def _become(self, state: str) -> str:
+        self.status = replace(self.status, state=state)
+        return ""
+
+    def _queue(self, kind: str, target: str, action: Callable[[], Any]) -> None:
+        self._tickets += 1
+        self._commands.append((CommandAck(self._tickets, kind, target, True), action))
+
+    def _note(self, name: str, *args: Any, **kwargs: Any) -> None:
+        self.calls.append((name, args, kwargs))
+
+    def named(self, name: str) -> list[tuple[tuple, dict]]:
+        """The calls of one method so far."""
+        return [(args, kwargs) for called, args, kwargs in self.calls if called == name]
+
+
+class Stage:
+    """A launch whose engines are fakes; ``managers`` holds all that were made, oldest first."""
+
+    def __init__(self, tmp_path: Any, *, prompts: tuple[RequestSpec, ...] = (), template: str | None = "yes",
+                 fails: BaseException | None = None, windows: tuple[int | None, ...] = (None,), **config: Any) -> None:
+        self.clock = FakeClock()
+        self.managers: list[FakeManager] = []
+        self.changes: list[dict[str, Any]] = []
+        self.fails = fails
+        self.tokenizer = FakeTokenizer(template)
+        self._windows, self._config = windows, config
+        self.options = LaunchOptions(
+            name="fake-model", load=self._load, make_manager=self._make, prompts=prompts, config_dir=tmp_path
+        )
+
+    def _load(self, progress: Any) -> FakeLoaded:
+        if self.fails is not None:
+            raise self.fails
+        return FakeLoaded("fake-model", self.tokenizer)
+
+    def _make(self, loaded: FakeLoaded, changes: Any) -> FakeManager:
+        self.changes.append(dict(changes))
+        manager = FakeManager(self.clock, self._windows, **{**self._config, **changes})
+        self.managers.append(manager)
+        return manager
+
+    @property
+    def manager(self) -> FakeManager:
+        return self.managers[-1]
