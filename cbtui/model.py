@@ -1,0 +1,392 @@
+"""What the screen knows: the engine's records folded into one picture, and what is remembered of every request."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from cbtui.history import History, Series
+from cbtui.letters import label
+from cbtui.picture import Live, Picture
+from cbtui.stories import Event, Story
+from cbtui.text import clean
+from cbtui.theme import HueBook
+from engine.core.observe import CommandAck, Decision, Keyframe, PlanPreview, RequestInfo, StepRecord, Verdict
+from engine.core.request import FinishReason, RequestStatus
+
+KEPT_STORIES = 400
+RATE_WINDOW = 2.0
+"""Seconds of engine time over which tok/s and steps/s are measured."""
+
+_ENDINGS = (Verdict.FINISHED, Verdict.CANCELLED, Verdict.FAILED)
+_REJECTIONS = (Verdict.REJECT_NEVER_FITS, Verdict.REJECT_TOO_LONG)
+_TOLD = (*_ENDINGS, *_REJECTIONS, Verdict.ADMIT, Verdict.RESTORE, Verdict.OFFLOAD, Verdict.RECOMPUTE)
+_MARKS = {
+    Verdict.RECOMPUTE: "P",
+    Verdict.OFFLOAD: "O",
+    Verdict.CANCELLED: "X",
+    Verdict.FAILED: "!",
+    Verdict.REJECT_NEVER_FITS: "!",
+    Verdict.REJECT_TOO_LONG: "!",
+}
+
+
+class TokenText(Protocol):
+    """Turns the tokens of one stream into text, bytes of unfinished characters held back."""
+
+    def push(self, token: int) -> str: ...
+
+    def flush(self) -> str: ...
+
+
+class TextSource(Protocol):
+    """How the monitor reads token ids. Without one, ids are shown as numbers."""
+
+    def decode(self, ids: tuple[int, ...]) -> str: ...
+
+    def stream(self) -> TokenText: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A letter on the timeline: P preempt, O offload, X cancel, ! refused or failed, S setting."""
+
+    step: int
+    letter: str
+    key: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """One line of the step log before it is worded: ``kind`` is a Verdict value or "setting", "refused", "command"."""
+
+    step: int
+    kind: str
+    key: int = 0
+    a: int = 0
+    b: int = 0
+    c: int = 0
+    text: str = ""
+
+
+class MonitorState:
+    """The live picture, the history behind it, and a story per request.
+
+    Attributes:
+        picture: the live Picture (blocks, host slots, sequences, waiting, counters, settings, record).
+        stories: sequence key -> Story; refused requests have negative keys.
+        series: numbers per kept step, for graphs. marks, log: what is worth a letter or a line, oldest first.
+        history: kept steps. text: how token ids are read; may be set once, before the first record.
+    """
+
+    def __init__(
+        self, keyframe: Keyframe, *, text: TextSource | None = None, history_bytes: int = 64 << 20
+    ) -> None:
+        self.text = text
+        self.picture = Picture(keyframe)
+        self.history = History(history_bytes)
+        self.series = Series()
+        self.stories: dict[int, Story] = {}
+        self.marks: list[Mark] = []
+        self.log: list[LogEntry] = []
+        self._streams: dict[int, TokenText] = {}
+        self._hues = HueBook()
+        self._labels = 0
+        self._refused = 0
+        self._active: set[int] = set()
+        self._begin(keyframe)
+
+    def _begin(self, keyframe: Keyframe) -> None:
+        for key in sorted(keyframe.sequences):
+            view = keyframe.sequences[key]
+            if key not in self.stories:
+                self._arrive(view.info, keyframe.step, view.info.created_time)
+            story = self.stories[key]
+            for token in view.output[len(story.tokens) :]:
+                self._take_token(story, token, None, keyframe.step, keyframe.time)
+            story.change, story.decision = view.change, view.decision
+        self.history.begin(self.picture.keyframe())
+
+    @property
+    def step(self) -> int:
+        return self.picture.step
+
+    @property
+    def oldest(self) -> int:
+        """The oldest step ``at`` can show."""
+        return self.history.oldest if self.history.oldest is not None else self.picture.step
+
+    def extend(self, records: Iterable[StepRecord]) -> None:
+        for record in records:
+            self.apply(record)
+
+    def resync(self, keyframe: Keyframe) -> None:
+        """Start again from a keyframe after records were missed; stories and history stay, with a gap noted."""
+        missed = keyframe.step - self.picture.step
+        self.picture = Picture(keyframe)
+        self._active = set()
+        if missed > 0:
+            self.log.append(LogEntry(keyframe.step, "missed", a=missed))
+        self._begin(keyframe)
+        for story in self.stories.values():
+            if story.key >= 0 and story.ended < 0 and story.key not in keyframe.sequences:
+                self._end(story, keyframe.step, keyframe.time)
+
+    def apply(self, record: StepRecord) -> None:
+        """Fold one record in. Records come in step order; use ``resync`` where some are missing."""
+        end_time = record.time + record.spans.total
+        for info in record.requests:
+            self._arrive(info, record.step, record.time)
+        for ack in record.commands:
+            self._take_command(ack, record)
+        self.picture.apply(record)
+        for decision in record.decisions:
+            self._take_decision(decision, record)
+        self._take_phases(record)
+        for output in record.outputs:
+            story = self.stories.get(output.seq)
+            if story is not None:
+                self._take_token(story, output.token, output.logprob, record.step, end_time)
+        for change in record.changes:
+            story = self.stories.get(change.seq)
+            if story is not None:
+                story.change = change
+                if change.place == "done" and story.ended < 0:
+                    self._end(story, record.step, end_time)
+        for name in record.settings:
+            self.marks.append(Mark(record.step, "S"))
+            self.log.append(LogEntry(record.step, "setting", text=f"{name} = {record.settings[name]}"))
+        self._take_series(record)
+        if self.history.append(record):
+            self.history.begin(self.picture.keyframe())
+            self._forget()
+
+    def _arrive(self, info: RequestInfo, step: int, time: float) -> None:
+        behind = tuple(self.picture.waiting)
+        story = Story(info.seq, self._labels, label(self._labels), self._hues.take(), info.request_id, info)
+        self._labels += 1
+        story.arrived, story.arrived_time, story.behind = step, info.created_time, behind
+        story.prompt = self._decode(info.prompt_ids)
+        story.events.append(Event(step, time, "arrived", len(info.prompt_ids)))
+        story.enter("queued", step, min(time, info.created_time))
+        self.stories[info.seq] = story
+
+    def _decode(self, ids: tuple[int, ...]) -> str:
+        if self.text is None:
+            return " ".join(map(str, ids))
+        return clean(self.text.decode(ids))
+
+    def _take_command(self, ack: CommandAck, record: StepRecord) -> None:
+        if ack.kind == "add" and not ack.accepted:
+            self._refuse(ack.target, ack.detail, record)
+        elif not ack.accepted:
+            self.log.append(LogEntry(record.step, "command", text=f"{ack.kind} {ack.target} refused: {ack.detail}"))
+
+    def _refuse(self, request_id: str, reason: str, record: StepRecord) -> None:
+        self._refused += 1
+        key = -self._refused
+        hue = self._hues.take()
+        self._hues.give_back([hue])
+        story = Story(key, self._labels, label(self._labels), hue, request_id, refusal=clean(reason) or "refused")
+        self._labels += 1
+        story.arrived = story.ended = record.step
+        story.arrived_time = story.ended_time = record.time
+        self.stories[key] = story
+        self.marks.append(Mark(record.step, "!", key))
+        self.log.append(LogEntry(record.step, "refused", key, text=story.refusal))
+
+    def _take_decision(self, decision: Decision, record: StepRecord) -> None:
+        story = self.stories.get(decision.seq)
+        if story is None:
+            return
+        story.decision, verdict = decision, decision.verdict
+        if verdict in _TOLD:
+            extra = self._extra(decision, record)
+            story.events.append(Event(record.step, record.time, str(verdict), decision.a, decision.b, extra))
+            self.log.append(LogEntry(record.step, str(verdict), decision.seq, decision.a, decision.b, extra))
+        if verdict in _ENDINGS:
+            story.freed = decision.b
+        if verdict is Verdict.ADMIT and story.started < 0:
+            story.started = record.step
+        letter = _MARKS.get(verdict)
+        if letter is not None:
+            self.marks.append(Mark(record.step, letter, decision.seq))
+
+    def _extra(self, decision: Decision, record: StepRecord) -> int:
+        """A third number for the log: prompt chunk of an admission, host blocks of an offload, blocks kept cached."""
+        if decision.verdict is Verdict.ADMIT:
+            return next((s.query for s in record.slices if s.seq == decision.seq), 0)
+        live = self.picture.sequences.get(decision.seq)
+        if decision.verdict is Verdict.OFFLOAD and live is not None:
+            return live.change.host_blocks
+        if decision.verdict in _ENDINGS:
+            freed = {d.block for d in record.deltas if d.seq == decision.seq and d.block}
+            return sum(1 for block in freed if self.picture.blocks[block].state == "cached")
+        return 0
+
+    def _take_phases(self, record: StepRecord) -> None:
+        active = set()
+        for part in record.slices:
+            active.add(part.seq)
+            story = self.stories.get(part.seq)
+            if story is not None:
+                story.enter(part.kind, record.step, record.time)
+                live = self.picture.sequences.get(part.seq)
+                if live is not None:
+                    held = sum(map(live.held, range(len(live.tables))))
+                    story.peak_blocks = max(story.peak_blocks, held)
+        for key in self._active - active:
+            live, story = self.picture.sequences.get(key), self.stories.get(key)
+            if live is None or story is None or story.ended >= 0:
+                continue
+            place = live.change.place
+            kind = {"offloaded": "offloaded", "waiting": "preempted", "running": "stalled"}.get(place)
+            if kind is not None:
+                story.enter(kind, record.step, record.time)
+        for decision in record.decisions:
+            if decision.verdict in (Verdict.OFFLOAD, Verdict.RECOMPUTE) and decision.seq in self.stories:
+                kind = "offloaded" if decision.verdict is Verdict.OFFLOAD else "preempted"
+                self.stories[decision.seq].enter(kind, record.step, record.time)
+        self._active = active
+
+    def _take_token(self, story: Story, token: int, logprob: float | None, step: int, time: float) -> None:
+        if not story.tokens:
+            story.events.append(Event(step, time, "first_token"))
+        story.tokens.append(token)
+        story.logprobs.append(logprob)
+        story.token_steps.append(step)
+        story.token_times.append(time)
+        if self.text is None:
+            story.pieces.append(f" {token}")
+            return
+        stream = self._streams.get(story.key)
+        if stream is None:
+            stream = self._streams[story.key] = self.text.stream()
+        story.pieces.append(clean(stream.push(token)))
+
+    def _end(self, story: Story, step: int, time: float) -> None:
+        change = story.change
+        story.ended, story.ended_time = step, time
+        story.finish_reason = change.finish_reason if change is not None else None
+        story.error = clean(change.error) if change is not None and change.error else None
+        story.close_phase(step, time)
+        self._hues.give_back([story.hue])
+        stream = self._streams.pop(story.key, None)
+        tail = clean(stream.flush()) if stream is not None else ""
+        if tail and story.pieces:
+            story.pieces[-1] += tail
+            story.wraps.clear()
+
+    def _take_series(self, record: StepRecord) -> None:
+        picture, moves = self.picture, self.picture.moves
+        self.series.append(
+            record.step,
+            record.time,
+            {
+                "tokens": sum(part.query for part in record.slices),
+                "budget": record.budget,
+                "used": picture.used,
+                "cached": picture.cached,
+                "host": picture.host_used,
+                "queue": picture.queued,
+                "running": len(record.slices),
+                "prefill": sum(part.query for part in record.slices if part.kind == "prefill"),
+                "output": len(record.outputs),
+                "out": len(moves.out_slots),
+                "back": len(moves.back_slots),
+            },
+        )
+
+    def _forget(self) -> None:
+        """Drop what belongs to steps that are no longer kept, and the oldest ended stories."""
+        oldest = self.oldest
+        self.series.trim(oldest)
+        for kept in (self.marks, self.log):
+            drop = next((i for i, entry in enumerate(kept) if entry.step >= oldest), len(kept))
+            del kept[:drop]
+        ended = [s.key for s in self.stories.values() if s.ended >= 0]
+        for key in ended[: max(0, len(ended) - KEPT_STORIES)]:
+            del self.stories[key]
+
+    def at(self, step: int) -> Picture:
+        """The picture after ``step``, or after the nearest kept step."""
+        if step >= self.picture.step:
+            return self.picture
+        return self.history.picture(step) or self.picture
+
+    def preview(self, picture: Picture) -> PlanPreview | None:
+        """What came, or would come, after a picture: its own dry run, else the step that followed it."""
+        record = picture.record
+        if record is not None and record.next is not None:
+            return record.next
+        if picture.step >= self.picture.step:
+            return None
+        after = self.history.record(picture.step + 1)
+        if after is None:
+            return None
+        tokens = sum(part.query for part in after.slices)
+        return PlanPreview(after.slices, after.decisions, after.limit, tokens)
+
+    def rates(self, step: int | None = None) -> tuple[float | None, float | None]:
+        """(steps per second, output tokens per second) up to a step, None where there is too little to measure."""
+        series = self.series
+        last = len(series) - 1 if step is None else min(len(series) - 1, step - series.first)
+        if last < 1:
+            return None, None
+        first, end = last, series.time[last]
+        while first > 0 and end - series.time[first - 1] <= RATE_WINDOW:
+            first -= 1
+        seconds = end - series.time[first]
+        if first == last or seconds <= 0:
+            return None, None
+        tokens = sum(max(0, n) for n in series["output"][first:last])
+        return (last - first) / seconds, tokens / seconds
+
+    def story(self, key: int) -> Story | None:
+        return self.stories.get(key)
+
+    def label(self, key: int) -> str:
+        """Label of a sequence, "?" when it is no longer known."""
+        story = self.stories.get(key)
+        return story.label if story is not None else "?"
+
+    def hue(self, key: int) -> int:
+        story = self.stories.get(key)
+        return story.hue if story is not None else 0
+
+
+def state_of(live: Live | None, story: Story, step: int) -> str:
+    """One word for where a request is after ``step``.
+
+    "waiting", "prefill", "decode", "stalled", "to_cpu", "on_cpu", "to_gpu", "finished", "cancelled", "failed",
+    "refused".
+    """
+    if story.is_refused:
+        return "refused"
+    if live is None or live.change.place == "done":
+        return _ended_word(story, live)
+    decision = live.decision
+    if live.change.place == "offloaded":
+        moved = decision is not None and decision.verdict is Verdict.OFFLOAD
+        return "to_cpu" if moved else "on_cpu"
+    if live.change.place == "waiting":
+        return "waiting"
+    phase = story.phase_at(step)
+    if decision is not None and decision.verdict is Verdict.RESTORE:
+        return "to_gpu"
+    if phase is not None and phase.kind in ("prefill", "decode", "stalled"):
+        return phase.kind
+    return "decode" if live.change.status is RequestStatus.DECODING else "prefill"
+
+
+def _ended_word(story: Story, live: Live | None) -> str:
+    change = live.change if live is not None else story.change
+    if change is None:
+        return "finished"
+    if change.status is RequestStatus.CANCELLED or change.finish_reason in (
+        FinishReason.CANCELLED,
+        FinishReason.STOPPED,
+    ):
+        return "cancelled"
+    if change.status is RequestStatus.FAILED or change.finish_reason is FinishReason.FAILED:
+        return "failed"
+    return "finished"

@@ -1,0 +1,263 @@
+"""One moment of the engine as the screen knows it: a mutable fold over step records.
+
+It follows the same rules as ``engine.core.fold`` but changes in place, so that a record costs what it changed and not
+the size of the pool. Output tokens are not held here: stories keep them once for all moments.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from engine.core.observe import (
+    BlockDelta,
+    BlockOp,
+    BlockView,
+    Counters,
+    Decision,
+    Keyframe,
+    RequestInfo,
+    SequenceChange,
+    SequenceView,
+    StepRecord,
+)
+from engine.core.request import RequestStatus
+
+@dataclass(slots=True)
+class Live:
+    """A sequence of the picture: what entered, its newest values, its tables and its newest decision."""
+
+    info: RequestInfo
+    change: SequenceChange
+    tables: list[list[int]]
+    host: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """host slot -> (group, table index)"""
+    decision: Decision | None = None
+
+    @property
+    def key(self) -> int:
+        return self.info.seq
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether it is over and holds nothing: the next record drops it."""
+        return self.change.place == "done" and self.change.row < 0
+
+    @property
+    def prompt(self) -> int:
+        return len(self.info.prompt_ids)
+
+    @property
+    def output(self) -> int:
+        """Output tokens known at this moment."""
+        return max(0, self.change.num_tokens - len(self.info.prompt_ids))
+
+    def held(self, group: int) -> int:
+        """Device blocks of one layer group that its table points at."""
+        return sum(1 for block in self.tables[group] if block)
+
+
+@dataclass(slots=True)
+class Moves:
+    """What the last step moved: blocks and host slots with the sequence they belong to."""
+
+    out_blocks: dict[int, int] = field(default_factory=dict)
+    back_blocks: dict[int, int] = field(default_factory=dict)
+    out_slots: dict[int, int] = field(default_factory=dict)
+    back_slots: dict[int, int] = field(default_factory=dict)
+    changed: set[int] = field(default_factory=set)
+
+
+class Picture:
+    """The state after one step. ``apply`` moves it on; ``keyframe`` freezes it."""
+
+    def __init__(self, keyframe: Keyframe) -> None:
+        self.step = keyframe.step
+        self.time = keyframe.time
+        self.page_size = keyframe.page_size
+        self.windows = keyframe.windows
+        self.blocks: list[BlockView] = list(keyframe.blocks)
+        self.host: list[tuple[int, int, int] | None] = list(keyframe.host)
+        self.sequences: dict[int, Live] = {key: _live(view) for key, view in keyframe.sequences.items()}
+        self.waiting: tuple[int, ...] = keyframe.waiting
+        self.num_waiting = len(keyframe.waiting)
+        self.counters: Counters = keyframe.counters
+        self.settings: Mapping[str, object] = keyframe.settings
+        self.record: StepRecord | None = keyframe.record
+        self.used = self.cached = self.host_used = 0
+        self.moves = Moves()
+        self._count()
+        if keyframe.record is not None:
+            self.num_waiting = max(self.num_waiting, keyframe.record.num_waiting)
+            self._note_moves(keyframe.record.deltas)
+
+    def _count(self) -> None:
+        self.used = sum(1 for block in self.blocks[1:] if block.state == "owned")
+        self.cached = sum(1 for block in self.blocks[1:] if block.state == "cached")
+        self.host_used = sum(1 for slot in self.host if slot is not None)
+
+    @property
+    def num_blocks(self) -> int:
+        """Usable blocks; the trash block is not one of them."""
+        return len(self.blocks) - 1
+
+    @property
+    def free(self) -> int:
+        return self.num_blocks - self.used - self.cached
+
+    @property
+    def usable(self) -> int:
+        """Blocks that can be had without taking them from anybody."""
+        return self.num_blocks - self.used
+
+    @property
+    def queued(self) -> int:
+        """Waiting sequences that hold nothing on the host."""
+        return max(0, self.num_waiting - len(self.offloaded))
+
+    @property
+    def running(self) -> list[Live]:
+        return [s for s in self.sequences.values() if s.change.place == "running"]
+
+    @property
+    def offloaded(self) -> list[Live]:
+        return [s for s in self.sequences.values() if s.change.place == "offloaded"]
+
+    def is_window(self, group: int) -> bool:
+        return 0 <= group < len(self.windows) and self.windows[group] is not None
+
+    def setting(self, name: str) -> object | None:
+        return self.settings.get(name)
+
+    def apply(self, record: StepRecord) -> None:
+        """Fold one record in."""
+        for key in [k for k, s in self.sequences.items() if s.is_gone]:
+            del self.sequences[key]
+        for info in record.requests:
+            self.sequences[info.seq] = Live(info, _entered(info), [[] for _ in self.windows])
+        self.step, self.time = record.step, record.time
+        for delta in record.deltas:
+            self._apply_delta(delta, record.step)
+        for change in record.changes:
+            live = self.sequences.get(change.seq)
+            if live is not None:
+                live.change = change
+        for decision in record.decisions:
+            live = self.sequences.get(decision.seq)
+            if live is not None:
+                live.decision = decision
+        self.waiting, self.num_waiting = record.waiting, max(record.num_waiting, len(record.waiting))
+        self.counters = record.counters
+        if record.settings:
+            self.settings = {**self.settings, **record.settings}
+        self.record = record
+        self._note_moves(record.deltas)
+
+    def _note_moves(self, deltas: Iterable[BlockDelta]) -> None:
+        moves = Moves()
+        for delta in deltas:
+            if delta.block:
+                moves.changed.add(delta.block)
+            if delta.op is BlockOp.OFFLOAD:
+                moves.out_blocks[delta.block] = delta.seq
+                moves.out_slots[delta.other] = delta.seq
+            elif delta.op is BlockOp.RESTORE:
+                moves.back_blocks[delta.block] = delta.seq
+                moves.back_slots[delta.other] = delta.seq
+        self.moves = moves
+
+    def _apply_delta(self, delta: BlockDelta, step: int) -> None:
+        op, live = delta.op, self.sequences.get(delta.seq)
+        if op is BlockOp.OFFLOAD:
+            self._fill_slot(delta, live)
+        elif op in (BlockOp.RESTORE, BlockOp.DROP):
+            self._empty_slot(delta.other)
+        elif op is not BlockOp.COPY and 0 < delta.block < len(self.blocks):
+            self._change_block(delta, step, live)
+
+    def _change_block(self, delta: BlockDelta, step: int, live: Live | None) -> None:
+        op, number = delta.op, delta.block
+        old = self.blocks[number]
+        entry = (delta.seq, delta.index)
+        if op in (BlockOp.ALLOC, BlockOp.SHARE):
+            new = BlockView("owned", delta.group, tuple(sorted((*old.owners, entry))), old.published, step)
+            _set_entry(live, delta, number)
+        elif op in (BlockOp.RELEASE, BlockOp.RECYCLE):
+            owners = list(old.owners)
+            if entry in owners:
+                owners.remove(entry)
+            new = _left_over(tuple(owners), old.published, old.group, step)
+            _clear_entry(live, delta)
+        else:
+            new = _left_over(old.owners, op is BlockOp.PUBLISH, old.group, old.last_use)
+        self.blocks[number] = new
+        self.used += (new.state == "owned") - (old.state == "owned")
+        self.cached += (new.state == "cached") - (old.state == "cached")
+
+    def _fill_slot(self, delta: BlockDelta, live: Live | None) -> None:
+        self.host_used += self.host[delta.other] is None
+        self.host[delta.other] = (delta.seq, delta.group, delta.index)
+        if live is not None:
+            live.host[delta.other] = (delta.group, delta.index)
+
+    def _empty_slot(self, slot: int) -> None:
+        owner = self.host[slot]
+        if owner is None:
+            return
+        self.host[slot] = None
+        self.host_used -= 1
+        live = self.sequences.get(owner[0])
+        if live is not None:
+            live.host.pop(slot, None)
+
+    def keyframe(self, outputs: Mapping[int, tuple[int, ...]] | None = None) -> Keyframe:
+        """This moment, frozen. ``outputs`` gives the output tokens of each sequence; without it they are left empty."""
+        outputs = outputs or {}
+        sequences = {
+            key: SequenceView(
+                live.info,
+                live.change,
+                tuple(map(tuple, live.tables)),
+                tuple(sorted((group, index, slot) for slot, (group, index) in live.host.items())),
+                outputs.get(key, ()),
+                live.decision,
+            )
+            for key, live in self.sequences.items()
+        }
+        return Keyframe(
+            self.step, self.time, self.page_size, self.windows, tuple(self.blocks), tuple(self.host), sequences,
+            self.waiting, self.counters, self.settings, self.record,
+        )  # fmt: skip
+
+
+def _live(view: SequenceView) -> Live:
+    host = {slot: (group, index) for group, index, slot in view.host}
+    return Live(view.info, view.change, [list(table) for table in view.tables], host, view.decision)
+
+
+def _entered(info: RequestInfo) -> SequenceChange:
+    return SequenceChange(info.seq, RequestStatus.PENDING, "waiting", 0, len(info.prompt_ids), -1, 0, 0, 0, 0)
+
+
+def _set_entry(live: Live | None, delta: BlockDelta, block: int) -> None:
+    if live is None or delta.group < 0:
+        return
+    table = live.tables[delta.group]
+    table.extend([0] * (delta.index + 1 - len(table)))
+    table[delta.index] = block
+
+
+def _clear_entry(live: Live | None, delta: BlockDelta) -> None:
+    """The entry points at nothing; a table that lost its last entry gets shorter, unless it only moved its window."""
+    if live is None or delta.group < 0:
+        return
+    table = live.tables[delta.group]
+    if delta.index < len(table):
+        table[delta.index] = 0
+    if delta.op is BlockOp.RELEASE and delta.index == len(table) - 1:
+        while table and not table[-1]:
+            table.pop()
+
+
+def _left_over(owners: tuple[tuple[int, int], ...], published: bool, group: int, last_use: int) -> BlockView:
+    """A block with these owners: owned, else cached while its hash is in the index, else free."""
+    state = "owned" if owners else "cached" if published else "free"
+    return BlockView(state, -1 if state == "free" else group, owners, published, last_use)

@@ -1,0 +1,337 @@
+"""Every decision as a sentence with its numbers, in wordings from long to short; the view takes the longest that fits."""
+
+from cbtui.model import LogEntry
+from cbtui.picture import Live
+from cbtui.stories import Story
+from cbtui.view.scene import LIMITS, Scene, first_waiter
+from engine.core.observe import Decision, PlanPreview, StepRecord, Verdict
+from engine.core.request import FinishReason
+
+Wordings = tuple[str, ...]
+
+_REASONS = {
+    FinishReason.EOS: "eos",
+    FinishReason.STOP_STRING: "stop string",
+    FinishReason.LENGTH: "max tokens",
+    FinishReason.CANCELLED: "cancelled",
+    FinishReason.FAILED: "failed",
+    FinishReason.STOPPED: "engine stopped",
+}
+
+
+def count(number: int, noun: str) -> str:
+    """``3 blocks``, ``1 block``."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def percent(share: float) -> str:
+    return f"{share * 100:.0f}%" if abs(share * 100 - round(share * 100)) < 0.05 else f"{share * 100:.1f}%"
+
+
+def seconds(value: float | None) -> str:
+    """A duration in three or four characters: ``33ms``, ``0.84s``, ``12.3s``, ``5m02``; ``--`` when unknown."""
+    if value is None or value < 0:
+        return "--"
+    if value < 0.0995:
+        return f"{value * 1000:.0f}ms" if value >= 0.00095 else f"{value * 1000:.1f}ms"
+    if value < 9.995:
+        return f"{value:.2f}s"
+    if value < 99.95:
+        return f"{value:.1f}s"
+    if value < 6000:
+        return f"{value // 60:.0f}m{value % 60:02.0f}"
+    return f"{value / 3600:.1f}h"
+
+
+def why(scene: Scene, story: Story) -> Wordings:
+    """Why a request is where it is."""
+    live = scene.live(story.key)
+    if story.is_refused:
+        return (f"refused: {story.refusal}", story.refusal)
+    if live is None or live.change.place == "done":
+        return _why_ended(scene, story, live)
+    decision = scene.decision(story)
+    state = scene.state_of(story)
+    if decision is None:
+        return ("waits for the next step", "in the queue") if live.change.place == "waiting" else ("no decision yet",)
+    if decision.verdict in _WAITS:
+        prefix = "waits: "
+        if live.change.place == "offloaded":
+            prefix = f"on CPU, {count(live.change.host_blocks, 'block')}: "
+        elif state == "stalled":
+            prefix = "stalled: "
+        elif story.started >= 0 and live.change.place == "waiting" and live.change.preemptions:
+            prefix = f"preempted {live.change.preemptions}×, waits: "
+        return _WAITS[decision.verdict](scene, decision, prefix)
+    return _why_active(scene, story, live, decision)
+
+
+def _why_active(scene: Scene, story: Story, live: Live, decision: Decision) -> Wordings:
+    a, b = decision.a, decision.b
+    if decision.verdict is Verdict.DECODE:
+        return _decode(scene, story, live)
+    if decision.verdict is Verdict.CHUNK:
+        return _chunk(scene, a, b)
+    if decision.verdict is Verdict.ADMIT:
+        part = scene.slice_of(story.key)
+        query = part.query if part is not None else 0
+        left = max(0, live.prompt - live.change.computed)
+        hit = f", {a} of {live.prompt} prompt tokens from the prefix cache" if a else ""
+        return (
+            f"admitted with {count(b, 'new block')}{hit}: chunk of {query}, {left} to go",
+            f"admitted: chunk of {query}, {left} to go" + (f", {a} cached" if a else ""),
+            f"chunk of {query}, {left} to go",
+        )
+    if decision.verdict is Verdict.RESTORE:
+        return (
+            f"back from CPU: {count(a, 'block')} copied in this step, {b} host slots still in use by others",
+            f"back from CPU: {count(a, 'block')} copied in this step",
+            f"{count(a, 'block')} back from CPU",
+        )
+    if decision.verdict is Verdict.OFFLOAD:
+        held = live.change.host_blocks
+        who = scene.label(a)
+        return (
+            f"to CPU: {count(held, 'block')} saved, {b} freed; makes room for {who}",
+            f"to CPU: {count(held, 'block')}, makes room for {who}",
+            f"{count(held, 'block')} to CPU, room for {who}",
+        )
+    if decision.verdict is Verdict.RECOMPUTE:
+        who = scene.label(a)
+        return (
+            f"preempted: {count(b, 'block')} dropped to make room for {who}, will be computed again",
+            f"preempted: {count(b, 'block')} dropped for {who}, recomputes",
+            f"preempted for {who}, recomputes",
+        )
+    return (str(decision.verdict).replace("_", " "),)
+
+
+def _decode(scene: Scene, story: Story, live: Live) -> Wordings:
+    page = scene.picture.page_size
+    blocks, partners = shared_with(scene, live)
+    ahead = -live.change.num_tokens % page + 1
+    new = count(len(scene.picture.windows), "block")
+    when = "in the next step" if ahead == 1 else f"in {ahead} steps"
+    limit = story.limit
+    left = max(0, limit - live.output) if limit is not None else None
+    go = f"at most {left} tokens to go" if left is not None else ""
+    if left is not None and left < ahead:
+        return (f"no new block needed any more, {go}", f"{scene.theme.glyphs.at_most} {left} tokens to go")
+    if blocks:
+        shared = f"{count(blocks, 'block')} shared with {scene.labels(partners)}"
+        return (f"{shared}, next {new} {when}, {go}", f"{shared}, next {new} {when}", shared, f"{blocks} shared")
+    short = f"{scene.theme.glyphs.at_most} {left} to go"
+    return (f"next {new} {when}, {go}", f"next {new} {when}, {short}", f"next {new} {when}", short)
+
+
+def shared_with(scene: Scene, live: Live) -> tuple[int, list[int]]:
+    """How many blocks of a sequence others point at too, and who they are."""
+    blocks, partners = 0, set()
+    for table in live.tables:
+        for number in table:
+            owners = scene.picture.blocks[number].owners if number else ()
+            others = {seq for seq, _ in owners if seq != live.key}
+            if others:
+                blocks += 1
+                partners |= others
+    return blocks, sorted(partners)
+
+
+def _chunk(scene: Scene, now: int, left: int) -> Wordings:
+    record = scene.picture.record
+    go = f"{left} to go" if left else "the last one, decodes next"
+    decodes = sum(1 for part in record.slices if part.kind == "decode") if record is not None else 0
+    if left and decodes and record is not None and record.limit == "tokens":
+        rest = f"chunk of {now} = what {count(decodes, 'decode')} left over, {go}"
+    elif left:
+        rest = f"chunk of {now} = the whole budget of this step, {go}"
+    else:
+        rest = f"chunk of {now}: {go}"
+    return (rest, f"chunk of {now}, {go}", f"chunk of {now}")
+
+
+def _wait_tokens(scene: Scene, d: Decision, prefix: str) -> Wordings:
+    wants = count(d.a, "token")
+    return (
+        f"{prefix}wants {wants}, the step had {d.b} of its token budget left",
+        f"{prefix}wants {wants}, {d.b} of the budget left",
+        f"wants {wants}, {d.b} left in the budget",
+        f"no tokens left ({d.a} wanted, {d.b} left)",
+    )
+
+
+def _wait_rows(scene: Scene, d: Decision, prefix: str) -> Wordings:
+    return (
+        f"{prefix}{d.a} of {d.b} rows are taken, one must end first",
+        f"{prefix}{d.a} of {d.b} rows are taken",
+        f"no free row ({d.a} of {d.b})",
+    )
+
+
+def _wait_blocks(scene: Scene, d: Decision, prefix: str) -> Wordings:
+    return (
+        f"{prefix}needs {count(d.a, 'block')}, only {d.b} usable: {d.a - d.b} too few",
+        f"{prefix}needs {count(d.a, 'block')}, only {d.b} usable",
+        f"needs {count(d.a, 'block')}, only {d.b} usable",
+        f"needs {d.a} blocks, has {d.b}",
+    )
+
+
+def _wait_margin(scene: Scene, d: Decision, prefix: str) -> Wordings:
+    share = scene.number("safety_margin")
+    margin = f"{percent(share)} margin" if share is not None else "safety margin"
+    return (
+        f"{prefix}would leave {count(max(0, d.a), 'block')} usable, the {margin} keeps {d.b}: {d.b - d.a} too few",
+        f"{prefix}would leave {d.a} blocks, the {margin} keeps {d.b}",
+        f"would leave {d.a} blocks, the {margin} keeps {d.b}",
+        f"leaves {d.a} blocks, margin keeps {d.b}",
+    )
+
+
+def _wait_order(scene: Scene, d: Decision, prefix: str) -> Wordings:
+    who, policy = scene.label(d.a), scene.policy or "the queue"
+    return (
+        f"waits behind {who}: {policy} is strict, nobody overtakes; place {d.b} in the queue",
+        f"waits behind {who}: {policy} is strict, nobody overtakes",
+        f"waits behind {who}: strict {policy}",
+        f"behind {who}",
+    )
+
+
+def _wait_in_flight(scene: Scene, d: Decision, prefix: str) -> Wordings:
+    return (f"{prefix}its next token depends on step {d.a}, which is in flight", f"waits for step {d.a} in flight")
+
+
+def _wait_prefill(scene: Scene, d: Decision, prefix: str) -> Wordings:
+    return (
+        f"decode held back by prefill_first, {d.a} of at most {d.b} steps in a row",
+        f"held back by prefill_first ({d.a} of {d.b} steps)",
+        f"prefill first ({d.a} of {d.b})",
+    )
+
+
+_WAITS = {
+    Verdict.WAIT_TOKENS: _wait_tokens,
+    Verdict.WAIT_ROWS: _wait_rows,
+    Verdict.WAIT_BLOCKS: _wait_blocks,
+    Verdict.WAIT_MARGIN: _wait_margin,
+    Verdict.WAIT_ORDER: _wait_order,
+    Verdict.WAIT_IN_FLIGHT: _wait_in_flight,
+    Verdict.WAIT_PREFILL: _wait_prefill,
+}
+
+
+def _why_ended(scene: Scene, story: Story, live: Live | None) -> Wordings:
+    change = live.change if live is not None else story.change
+    error = story.error or (change.error if change is not None else None)
+    rejected = next((e for e in reversed(story.events) if e.kind.startswith("reject_")), None)
+    if rejected is not None and rejected.kind == Verdict.REJECT_NEVER_FITS:
+        return (
+            f"refused: at full length it needs {rejected.a} blocks, the pool has {rejected.b}",
+            f"needs {rejected.a} blocks, the pool has {rejected.b}",
+        )
+    if rejected is not None:
+        return (
+            f"refused: {rejected.a} tokens, the model allows {rejected.b}",
+            f"{rejected.a} tokens, at most {rejected.b}",
+        )
+    at = f"at {story.ended}" if story.ended >= 0 else ""
+    tokens = count(len(story.tokens), "token")
+    reason = _REASONS.get(change.finish_reason, "") if change is not None and change.finish_reason else ""
+    if error:
+        return (f"failed {at}: {error}", error)
+    if reason in ("cancelled", "engine stopped"):
+        return (f"{reason} {at} after {tokens}, {count(story.freed, 'block')} freed", f"{reason} {at} after {tokens}")
+    return (f"finished {at} ({reason}), {count(story.freed, 'block')} given back", f"finished {at} ({reason})")
+
+
+def log_line(scene: Scene, entry: LogEntry) -> Wordings:
+    """A line of the step log, without the step number."""
+    who, a, b, c = scene.label(entry.key), entry.a, entry.b, entry.c
+    if entry.kind == Verdict.ADMIT:
+        hit = f", {a} prompt tokens from the prefix cache" if a else ""
+        return (
+            f"{who} admitted: {count(b, 'new block')}, first chunk of {count(c, 'token')}{hit}",
+            f"{who} admitted: {count(b, 'block')} for its prompt" + (f", {a} tokens cached" if a else ""),
+            f"{who} admitted: {count(b, 'block')}",
+        )
+    if entry.kind == Verdict.FINISHED:
+        story = scene.state.story(entry.key)
+        reason = _REASONS.get(story.finish_reason, "done") if story is not None and story.finish_reason else "done"
+        kept = f", {c} of them stay cached" if c else ""
+        return (
+            f"{who} finished ({reason}, {count(a, 'token')}): {count(b, 'block')} given back{kept}",
+            f"{who} finished ({reason}): {count(b, 'block')} back" + (f", {c} stay cached" if c else ""),
+            f"{who} finished ({reason})",
+        )
+    if entry.kind == Verdict.OFFLOAD:
+        return (
+            f"{who} goes to CPU: {count(c, 'block')} saved, {b} freed, room for {scene.label(a)}",
+            f"{who} to CPU ({count(c, 'block')}), room for {scene.label(a)}",
+            f"{who} to CPU, room for {scene.label(a)}",
+        )
+    if entry.kind == Verdict.RESTORE:
+        return (f"{who} comes back from CPU: {count(a, 'block')} copied", f"{who} back from CPU ({a})")
+    if entry.kind == Verdict.RECOMPUTE:
+        return (
+            f"{who} preempted: {count(b, 'block')} dropped for {scene.label(a)}, will be computed again",
+            f"{who} preempted for {scene.label(a)}: {count(b, 'block')} dropped",
+            f"{who} preempted for {scene.label(a)}",
+        )
+    if entry.kind == Verdict.CANCELLED:
+        return (f"{who} cancelled after {count(a, 'token')}: {count(b, 'block')} freed", f"{who} cancelled")
+    if entry.kind == Verdict.FAILED:
+        story = scene.state.story(entry.key)
+        error = (story.error if story is not None else None) or "unknown error"
+        return (f"{who} failed after {count(a, 'token')}: {error}", f"{who} failed: {error}")
+    return _other_line(who, entry)
+
+
+def _other_line(who: str, entry: LogEntry) -> Wordings:
+    if entry.kind == Verdict.REJECT_NEVER_FITS:
+        return (f"{who} refused: needs {entry.a} blocks at full length, the pool has {entry.b}", f"{who} never fits")
+    if entry.kind == Verdict.REJECT_TOO_LONG:
+        return (f"{who} refused: {entry.a} tokens, the model allows {entry.b}", f"{who} is too long")
+    if entry.kind == "refused":
+        return (f"{who} refused: {entry.text}",)
+    if entry.kind == "setting":
+        return (f"setting {entry.text}", entry.text)
+    if entry.kind == "missed":
+        return (f"{count(entry.a, 'step')} not seen: the view was too slow, here it starts again", f"{entry.a} not seen")
+    return (entry.text,)
+
+
+def quiet_line(scene: Scene, record: StepRecord) -> Wordings:
+    """What a step did in which nothing special happened."""
+    decodes = [part for part in record.slices if part.kind == "decode"]
+    chunks = [part for part in record.slices if part.kind != "decode"]
+    words = [f"{len(decodes)} decode"] if decodes else []
+    words += [f"prefill {part.query} of {scene.label(part.seq)}" for part in chunks]
+    if not words:
+        return ("nothing to compute",)
+    short = [f"{len(decodes)} decode"] if decodes else []
+    if chunks:
+        short.append(f"{len(chunks)} prefill")
+    return (", ".join(words), " + ".join(short))
+
+
+def limit_name(scene: Scene, limit: str, decisions: tuple[Decision, ...]) -> str:
+    """The binding limit in words, with who it holds up."""
+    waiter = first_waiter(decisions)
+    name = LIMITS.get(limit, limit)
+    if limit in ("blocks", "margin") and waiter is not None:
+        return f"{name} ({scene.label(waiter.seq)} waits)"
+    return name
+
+
+def unused(scene: Scene, number: int, plan: PlanPreview) -> Wordings:
+    """What the empty part of the token budget says: how much, and whose fault."""
+    waiter = first_waiter(plan.decisions)
+    who = scene.label(waiter.seq) if waiter is not None else ""
+    reason = {
+        "rows": "all rows taken",
+        "blocks": f"{who} finds no blocks" if who else "no free blocks",
+        "margin": f"margin holds {who}" if who else "held by the margin",
+        "tokens": "the next chunk does not fit",
+    }.get(plan.limit, "nobody waits")
+    return (f"{number} unused: {reason}", f"{number} unused", str(number))

@@ -1,0 +1,153 @@
+"""What is remembered of one request from its arrival to its end, and after."""
+
+from array import array
+from bisect import bisect_right
+from dataclasses import dataclass, field
+
+from cbtui.text import Wrap
+from engine.core.observe import Decision, RequestInfo, SequenceChange
+from engine.core.request import FinishReason
+
+OPEN = 1 << 62
+
+
+@dataclass(slots=True)
+class Phase:
+    """Steps ``start`` … ``end`` (inclusive, OPEN while it lasts) a request spent in one way, with its start time.
+
+    ``kind``: "queued", "prefill", "decode", "stalled" (held a row, computed nothing), "preempted" (back in the queue
+    after losing its cache), "offloaded".
+    """
+
+    kind: str
+    start: int
+    start_time: float
+    end: int = OPEN
+    end_time: float = -1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something worth a line: ``kind`` is a Verdict value or "arrived", "first_token", "restored"."""
+
+    step: int
+    time: float
+    kind: str
+    a: int = 0
+    b: int = 0
+    c: int = 0
+
+
+@dataclass(slots=True)
+class Story:
+    """One sequence (or one refused request, with a negative key).
+
+    ``pieces[i]`` is the cleaned text of output token i; ``token_steps`` and ``token_times`` run parallel to it.
+    Steps are -1 and times negative while they have not come.
+    """
+
+    key: int
+    number: int
+    label: str
+    hue: int
+    request_id: str
+    info: RequestInfo | None = None
+    change: SequenceChange | None = None
+    decision: Decision | None = None
+    prompt: str = ""
+    tokens: list[int] = field(default_factory=list)
+    pieces: list[str] = field(default_factory=list)
+    logprobs: list[float | None] = field(default_factory=list)
+    token_steps: array = field(default_factory=lambda: array("q"))
+    token_times: array = field(default_factory=lambda: array("d"))
+    phases: list[Phase] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    arrived: int = -1
+    arrived_time: float = -1.0
+    behind: tuple[int, ...] = ()
+    started: int = -1
+    ended: int = -1
+    ended_time: float = -1.0
+    finish_reason: FinishReason | None = None
+    error: str | None = None
+    refusal: str = ""
+    peak_blocks: int = 0
+    freed: int = 0
+    wraps: dict[int, Wrap] = field(default_factory=dict, repr=False)
+
+    @property
+    def is_refused(self) -> bool:
+        return bool(self.refusal)
+
+    @property
+    def prompt_tokens(self) -> int | None:
+        return len(self.info.prompt_ids) if self.info is not None else None
+
+    @property
+    def limit(self) -> int | None:
+        """Most output tokens it may make."""
+        return self.info.max_new_tokens if self.info is not None else None
+
+    def output_at(self, step: int) -> int:
+        """Output tokens known after ``step``."""
+        return bisect_right(self.token_steps, step)
+
+    def ttft(self, step: int = OPEN) -> float | None:
+        """Seconds from creation to the first token, None while there is none."""
+        if self.info is None or not self.output_at(step):
+            return None
+        first = self.change.first_token_time if self.change is not None else -1.0
+        if first < 0:
+            first = self.token_times[0]
+        return max(0.0, first - self.info.created_time)
+
+    def itl(self, step: int = OPEN) -> float | None:
+        """Mean seconds between its output tokens, None with fewer than two."""
+        count = self.output_at(step)
+        if count < 2:
+            return None
+        return (self.token_times[count - 1] - self.token_times[0]) / (count - 1)
+
+    def phase_at(self, step: int) -> Phase | None:
+        index = bisect_right(self.phases, step, key=lambda phase: phase.start) - 1
+        if index < 0 or self.phases[index].end < step:
+            return None
+        return self.phases[index]
+
+    def seconds(self, kind: str, now: float) -> float:
+        """Time spent in phases of a kind up to ``now`` (open ones included)."""
+        total = 0.0
+        for phase in self.phases:
+            if phase.kind == kind:
+                end = now if phase.end == OPEN else phase.end_time
+                total += max(0.0, min(end, now) - phase.start_time)
+        return total
+
+    def enter(self, kind: str, step: int, time: float) -> None:
+        """The request is in this phase from ``step`` on; nothing happens when it already was."""
+        if self.phases:
+            last = self.phases[-1]
+            if last.kind == kind and last.end == OPEN:
+                return
+            self.close_phase(step - 1, time)
+        self.phases.append(Phase(kind, step, time))
+
+    def close_phase(self, step: int, time: float) -> None:
+        if not self.phases or self.phases[-1].end != OPEN:
+            return
+        last = self.phases[-1]
+        if step < last.start:  # it lasted for no whole step: it never happened
+            self.phases.pop()
+            return
+        last.end, last.end_time = step, time
+
+    def wrapped(self, width: int, newline: str) -> Wrap:
+        """Its output broken into lines of ``width`` cells; only what is new is wrapped."""
+        wrap = self.wraps.get(width)
+        if wrap is None or wrap.newline != newline:
+            if len(self.wraps) > 2:
+                self.wraps.clear()
+            wrap = self.wraps[width] = Wrap(width, newline)
+        for token in range(wrap.tokens, len(self.pieces)):
+            wrap.feed(self.pieces[token], token)
+        return wrap

@@ -1,0 +1,234 @@
+"""The batch bar: what a step computed over what the next one would, token by token against the budget."""
+
+from collections.abc import Sequence
+
+from rich.style import Style
+
+from cbtui.letters import cell_letter
+from cbtui.sentences import count, limit_name, seconds, unused
+from cbtui.view.cells import Panel, Part, Row, RowBuilder, choose, heading
+from cbtui.view.chrome import Hit
+from cbtui.view.scene import Scene
+from engine.core.observe import PlanPreview, SliceRecord
+
+
+class Scale:
+    """Where the tokens of a plan lie on a bar of ``width`` cells.
+
+    One cell is one token while that fits. Else a decode keeps its cell as long as decodes take at most half the bar,
+    and the rest of the budget shares what is left in proportion.
+    """
+
+    def __init__(self, slices: Sequence[SliceRecord], budget: int, room: int) -> None:
+        self.budget = max(1, budget)
+        self.exact = self.budget <= room
+        self.width = self.budget if self.exact else room
+        self.decodes = sum(part.query for part in slices if part.kind == "decode")
+        if self.exact:
+            self.decode_cells = self.decodes
+        else:
+            self.decode_cells = min(self.decodes, room // 2)
+
+    def x(self, tokens: int) -> int:
+        """Cells left of the token with this number."""
+        if tokens <= self.decodes:
+            return round(tokens * self.decode_cells / self.decodes) if self.decodes else 0
+        rest = max(1, self.budget - self.decodes)
+        share = (min(tokens, self.budget) - self.decodes) / rest
+        return self.decode_cells + round(share * (self.width - self.decode_cells))
+
+
+def _ordered(slices: Sequence[SliceRecord]) -> list[SliceRecord]:
+    """Decodes first, then prefill chunks, each in plan order."""
+    return [p for p in slices if p.kind == "decode"] + [p for p in slices if p.kind != "decode"]
+
+
+def batch(scene: Scene, width: int, height: int) -> Panel:
+    """Heading, ruler (from four rows on), the step that ran, the step to come."""
+    record = scene.picture.record
+    theme = scene.theme
+    if record is None:
+        row = RowBuilder(width, theme.style("text")).put(" no step has run yet", theme.style("muted"))
+        return Panel([heading(theme, width, "BATCH"), row.done()][:height])
+    gutter = 7 + max(3, len(str(scene.step + 1))) if width >= 100 else 6
+    tail = 14 if width >= 100 else 8
+    verbose = 0
+    if width >= 150:
+        verbose = min(78, width - gutter - 8 - min(record.budget, width // 2))
+    room = max(8, width - gutter - max(tail, verbose + 8 if verbose else 0))
+    scale = Scale(record.slices, record.budget, room)
+    rows = [_head(scene, width, scale)]
+    hits: list[Hit] = []
+    if height >= 4:
+        rows.append(_ruler(scene, width, gutter, scale))
+    tokens = sum(part.query for part in record.slices)
+    ran = PlanPreview(record.slices, record.decisions, record.limit, tokens)
+    row, row_hits = _plan_row(scene, width, gutter, ran, record.budget, room, planned=False)
+    hits += [Hit(len(rows), h.x0, h.x1, h.kind, h.value) for h in row_hits]
+    rows.append(row)
+    if height > len(rows):
+        if scene.preview is not None:
+            row, row_hits = _plan_row(scene, width, gutter, scene.preview, record.budget, room, planned=True)
+            hits += [Hit(len(rows), h.x0, h.x1, h.kind, h.value) for h in row_hits]
+            rows.append(row)
+        else:
+            rows.append(_unplanned(scene, width, gutter))
+    return Panel(rows[:height], [h for h in hits if h.y < height])
+
+
+def _head(scene: Scene, width: int, scale: Scale) -> Row:
+    theme, record = scene.theme, scene.picture.record
+    assert record is not None
+    text, dim, strong = theme.style("text"), theme.style("muted"), theme.style("bright", bold=True)
+    tokens = sum(part.query for part in record.slices)
+    lead = f"step {record.step} ran {tokens} of {record.budget} tokens" if width >= 100 else (
+        f"{tokens} of {record.budget} tokens"
+    )
+    limit = limit_name(scene, record.limit, record.decisions)
+    facts = [
+        Part(((lead, text),), 2),
+        Part((("limit: ", dim), (limit if limit != "none" else "none, nobody waits", strong)), 1),
+    ]
+    note = "1 cell = 1 token" if scale.exact else "decode = 1 cell"
+    if not scale.exact and scale.decode_cells < scale.decodes:
+        note = f"1 cell = {scale.budget / scale.width:.1f} tokens"
+    return heading(theme, width, "BATCH", facts, [Part(((note, dim),), 0)], gap=2)
+
+
+def _ruler(scene: Scene, width: int, gutter: int, scale: Scale) -> Row:
+    theme = scene.theme
+    row = RowBuilder(width, theme.style("muted"))
+    step = next(s for s in (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 1 << 20)
+                if s * scale.width >= 12 * scale.budget or s >= scale.budget)  # fmt: skip
+    for token in [*range(0, scale.budget, step), scale.budget]:
+        x = gutter + scale.x(token)
+        label = f"{theme.glyphs.tick}{token}"
+        last = gutter + scale.x(scale.budget)
+        if token != scale.budget and x + len(label) + 1 > last:
+            continue
+        if x < row.used or x + len(label) > width:
+            continue
+        row.to(x).put(label, theme.style("muted"))
+    return row.done()
+
+
+def _plan_row(
+    scene: Scene, width: int, gutter: int, plan: PlanPreview, budget: int, room: int, *, planned: bool
+) -> tuple[Row, list[Hit]]:
+    theme = scene.theme
+    slices = _ordered(plan.slices)
+    scale = Scale(slices, budget, room)
+    row = RowBuilder(width, theme.style("text"))
+    dim, strong = theme.style("muted"), theme.style("bright", bold=True)
+    step = scene.step + planned
+    name = "next" if planned else "ran"
+    if gutter >= 10:
+        row.put(f" {name:<4} ", dim if planned else theme.style("text"))
+        row.right(str(step), gutter - 7, dim if planned else strong)
+        row.put(" ")
+    else:
+        row.put(f" {name:<4} ", dim if planned else theme.style("text"))
+    start = row.used
+    hits = _bar(scene, row, slices, scale, start, planned=planned)
+    tokens = plan.num_tokens
+    end = start + scale.width
+    if row.used < end:
+        _hatch(scene, row, plan, budget - tokens, end - row.used)
+    row.put(theme.glyphs.edge, dim)
+    gap = " " if width >= 150 else ""
+    row.put(gap + str(tokens), dim if planned else strong).put(f"/{budget}", dim)
+    if width >= 150:
+        row.put("  ")
+        row.put(choose(_story(scene, plan, planned=planned), row.left, theme.glyphs.ellipsis), dim)
+    return row.done(), hits
+
+
+def _story(scene: Scene, plan: PlanPreview, *, planned: bool) -> tuple[str, ...]:
+    """The row again in words, where there is room for it."""
+    decodes = sum(1 for part in plan.slices if part.kind == "decode")
+    chunks = [part for part in plan.slices if part.kind != "decode"]
+    arrow = scene.theme.glyphs.arrow
+    words = [f"{decodes} decode"] if decodes else []
+    words += [f"{scene.label(p.seq)} prefill {p.query} ({p.past}{arrow}{p.past + p.query})" for p in chunks]
+    short = [f"{decodes} decode"] if decodes else []
+    short += [f"{count(len(chunks), 'prefill chunk')}"] if chunks else []
+    limit = f"limit {limit_name(scene, plan.limit, plan.decisions)}"
+    record = scene.picture.record
+    took = seconds(record.spans.total) if record is not None and record.spans.total > 0 else "--"
+    clock = "" if planned else f"  {took}"
+    full = " + ".join(words) or "nothing to compute"
+    brief = " + ".join(short) or "nothing to compute"
+    return (f"{full}  {limit}{clock}", f"{brief}  {limit}{clock}", f"{brief}{clock}")
+
+
+def _bar(
+    scene: Scene, row: RowBuilder, slices: list[SliceRecord], scale: Scale, start: int, *, planned: bool
+) -> list[Hit]:
+    theme, hits, tokens = scene.theme, [], 0
+    for part in slices:
+        tokens += part.query
+        cells = start + scale.x(tokens) - row.used
+        if cells <= 0:
+            continue
+        hue, x0 = scene.hue(part.seq), row.used
+        if part.kind == "decode":
+            letter = cell_letter(scene.label(part.seq))
+            row.put(letter * cells, theme.tile(hue, "plan_head" if planned else "head"))
+        else:
+            style = theme.tile(hue, "plan" if planned else "body")
+            head = theme.tile(hue, "plan_head" if planned else "head")
+            _chunk(scene, row, part, cells, head, style, planned=planned)
+        hits.append(Hit(0, x0, row.used, "request", part.seq))
+    return hits
+
+
+def _chunk(
+    scene: Scene, row: RowBuilder, part: SliceRecord, cells: int, head: Style, style: Style, *, planned: bool
+) -> None:
+    """A prefill chunk as a span with as many words as fit."""
+    theme, name = scene.theme, scene.label(part.seq)
+    live = scene.live(part.seq)
+    arrow = theme.glyphs.arrow
+    story = scene.state.story(part.seq)
+    total = story.prompt_tokens if story is not None else None
+    until = part.past + part.query
+    again = live is not None and total is not None and until > total
+    what = "recompute" if again else "prefill"
+    of = f" of {total}" if total is not None and not again else ""
+    wordings = (
+        f"  {what} {count(part.query, 'token')}, prompt {part.past} {arrow} {until}{of} ",
+        f" {what} {part.query}: {part.past} {arrow} {until}{of} ",
+        f" {what} {part.query} ",
+        f" {part.query} ",
+        "",
+    )
+    if cells < len(name) + 1:
+        row.put((cell_letter(name) + " " * cells)[:cells], head)
+        return
+    lead = " " if cells > len(name) + 1 else ""
+    row.put(f"{lead}{name}", head)
+    room = cells - len(lead) - len(name)
+    fitting = max((w for w in wordings if len(w) <= room), key=len)
+    row.put(fitting + " " * (room - len(fitting)), style)
+
+
+def _hatch(scene: Scene, row: RowBuilder, plan: PlanPreview, tokens: int, cells: int) -> None:
+    theme = scene.theme
+    faint, dim = theme.style("faint"), theme.style("muted")
+    text = choose(unused(scene, tokens, plan), max(0, cells - 6), theme.glyphs.ellipsis) if cells >= 9 else ""
+    if not text:
+        row.put(theme.glyphs.hatch * cells, faint)
+        return
+    row.put(theme.glyphs.hatch * 3, faint).put(f" {text} ", dim)
+    row.put(theme.glyphs.hatch * (cells - 5 - len(text)), faint)
+
+
+def _unplanned(scene: Scene, width: int, gutter: int) -> Row:
+    theme = scene.theme
+    row = RowBuilder(width, theme.style("muted"))
+    row.put(" next ")
+    if gutter >= 10:
+        row.right(str(scene.step + 1), gutter - 7).put(" ")
+    row.put("--  ")
+    text = choose(("not planned yet: p shows what it would do", "not planned yet", ""), row.left, "")
+    return row.put(text).done()

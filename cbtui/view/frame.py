@@ -1,0 +1,138 @@
+"""A whole screen from the state: the panes of the mode, drawn and put together row by row."""
+
+from collections.abc import Mapping, Sequence
+
+from rich.segment import Segment
+
+from cbtui.model import MonitorState
+from cbtui.theme import Theme
+from cbtui.view import layout, states
+from cbtui.view.batch import batch
+from cbtui.view.blocks import blocks
+from cbtui.view.blocktables import block_tables
+from cbtui.view.cells import Panel, Row, RowBuilder, blank, choose, row_text, row_width
+from cbtui.view.chrome import Chrome, Hit
+from cbtui.view.host import host
+from cbtui.view.hud import empty_hud, hud, key_bar
+from cbtui.view.layout import Facts, Rect
+from cbtui.view.log import log
+from cbtui.view.requests import requests
+from cbtui.view.scene import Scene
+from cbtui.view.streams import stream, streams
+from cbtui.view.timeline import timeline
+
+PACE = {"requests": 3, "stream": 3, "streams": 3, "log": 3, "tables": 3, "host": 2, "timeline": 4, "gantt": 4}
+"""Panes that follow only every n-th tick while the engine runs."""
+
+
+def facts_of(scene: Scene) -> Facts:
+    chrome = scene.chrome
+    difference = scene.is_past and chrome.difference and chrome.mark is not None
+    return Facts(scene.picture.num_blocks, len(scene.picture.host), len(scene.state.stories), difference)
+
+
+def plan(scene: Scene, width: int, height: int) -> list[Rect]:
+    """The panes of the current mode. A maximised one fills it."""
+    chrome = scene.chrome
+    rects = layout.monitor(width, height, facts_of(scene))
+    if chrome.maximised is not None and any(rect.name == chrome.maximised for rect in rects):
+        return layout.whole(width, height, chrome.maximised)
+    return rects
+
+
+def draw(scene: Scene, rect: Rect, width: int, height: int) -> Panel:
+    """One pane."""
+    w, h = rect.width, rect.height
+    large = layout.size_class(width, height) == "large"
+    if rect.name == "hud":
+        return hud(scene, w)
+    if rect.name == "keys":
+        return key_bar(scene.chrome, scene.theme, w)
+    if rect.name == "batch":
+        return batch(scene, w, h)
+    if rect.name == "blocks":
+        rows = 2 if large else 0 if h <= 3 else 1
+        return blocks(scene, w, h, screen_width=width, legend_rows=rows, tiles=large, with_gauge=large)
+    if rect.name == "host":
+        return host(scene, w, h, tiles=large, gutter=large)
+    if rect.name == "requests":
+        return requests(scene, w, h, two_lines=large)
+    simple = {
+        "stream": stream, "streams": streams, "log": log, "timeline": timeline, "tables": block_tables,
+    }  # fmt: skip
+    return simple[rect.name](scene, w, h)
+
+
+def assemble(rects: Sequence[Rect], panels: Mapping[str, Panel], width: int, height: int, theme: Theme) -> Panel:
+    """Panels at their places, gaps filled."""
+    parts: list[list[tuple[int, Row]]] = [[] for _ in range(height)]
+    hits: list[Hit] = []
+    for rect in rects:
+        panel = panels[rect.name]
+        for dy, row in enumerate(panel.rows[: rect.height]):
+            if rect.y + dy < height:
+                parts[rect.y + dy].append((rect.x, row))
+        hits += [Hit(rect.y + h.y, rect.x + h.x0, rect.x + h.x1, h.kind, h.value) for h in panel.hits]
+    empty, ground = blank(theme, width), theme.style("text")
+    rows = []
+    for line in parts:
+        if len(line) == 1 and row_width(line[0][1]) == width:
+            rows.append(line[0][1])
+        elif not line:
+            rows.append(empty)
+        else:
+            rows.append(_line(sorted(line, key=lambda part: part[0]), width, ground))
+    return Panel(rows, hits)
+
+
+def _line(parts: list[tuple[int, Row]], width: int, ground: object) -> Row:
+    out: list[Segment] = []
+    used = 0
+    for x, row in parts:
+        if x > used:
+            out.append(Segment(" " * (x - used), ground))  # type: ignore[arg-type]
+        out += row
+        used = max(used, x) + row_width(row)
+    if used < width:
+        out.append(Segment(" " * (width - used), ground))  # type: ignore[arg-type]
+    assert max(used, width) == width, f"panes reach to column {used} of {width}"
+    return tuple(out)
+
+
+def too_small(width: int, height: int, theme: Theme) -> Panel:
+    """One sentence with the size that is needed."""
+    wordings = (
+        f"cbtui needs {layout.MIN_WIDTH} x {layout.MIN_HEIGHT} cells, this is {width} x {height}",
+        f"needs {layout.MIN_WIDTH} x {layout.MIN_HEIGHT}, has {width} x {height}",
+        f"needs {layout.MIN_WIDTH}x{layout.MIN_HEIGHT}",
+    )
+    row = RowBuilder(width, theme.style("text")).put(choose(wordings, width, ""), theme.style("amber")).done()
+    rows = [blank(theme, width)] * height
+    if rows:
+        rows[(height - 1) // 2] = row
+    return Panel(rows)
+
+
+def compose(state: MonitorState | None, chrome: Chrome, theme: Theme, width: int, height: int) -> Panel:
+    """The whole screen, ``height`` rows of ``width`` cells."""
+    if width < 1 or height < 1:
+        return Panel([])
+    if layout.size_class(width, height) == "tiny":
+        return too_small(width, height, theme)
+    if state is None:
+        rects = layout.whole(width, height, "body")
+        panels = {
+            "hud": empty_hud(chrome, theme, width),
+            "body": states.body(chrome, theme, width, rects[1].height),
+            "keys": key_bar(chrome, theme, width),
+        }
+        return assemble(rects, panels, width, height, theme)
+    scene = Scene.of(state, chrome, theme)
+    rects = plan(scene, width, height)
+    panels = {rect.name: draw(scene, rect, width, height) for rect in rects}
+    return assemble(rects, panels, width, height, theme)
+
+
+def screen_text(rows: Sequence[Row]) -> str:
+    """The screen as plain text, without blanks at line ends."""
+    return "\n".join(row_text(row).rstrip() for row in rows) + "\n"

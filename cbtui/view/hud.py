@@ -1,0 +1,197 @@
+"""The first line (what runs, how fast, how full) and the last one (keys)."""
+
+from collections.abc import Sequence
+from statistics import median
+
+from cbtui.sentences import seconds
+from cbtui.theme import Theme
+from cbtui.view.cells import Panel, Part, RowBuilder, Span, choose, clip, keep_parts, width_of
+from cbtui.view.chrome import Chrome, Hit, KeyHint
+from cbtui.view.scene import Scene
+
+
+def bar_cells(theme: Theme, share: float, width: int) -> str:
+    """``share`` of ``width`` cells filled, to an eighth of a cell, padded with blanks."""
+    eighths = round(max(0.0, min(1.0, share)) * width * 8)
+    if share > 0 and eighths == 0:
+        eighths = 1
+    full, rest = divmod(eighths, 8)
+    text = theme.glyphs.eighths[7] * full + (theme.glyphs.eighths[rest - 1] if rest else "")
+    return text + " " * (width - len(text))
+
+
+def number(value: float | None) -> str:
+    """A rate in few characters; ``--`` when unknown."""
+    if value is None:
+        return "--"
+    if value < 9.95:
+        return f"{value:.1f}"
+    return f"{value:.0f}" if value < 99_950 else f"{value / 1000:.0f}k"
+
+
+def badge(chrome: Chrome, step: int, theme: Theme) -> tuple[str, str, str]:
+    """(text, style role of the ground, style role of the HUD) that says what the picture is."""
+    glyphs = theme.glyphs
+    if chrome.past is not None:
+        return f" {glyphs.past} PAST ", "amber", "amber_on"
+    if chrome.engine == "failed":
+        return f" {glyphs.failed} FAILED ", "vermilion", "vermilion_on"
+    if chrome.frozen:
+        return f" {glyphs.held} VIEW FROZEN ", "amber", "amber_on"
+    words = {
+        "held": f"{glyphs.held} PAUSED",
+        "draining": f"{glyphs.more} STOPPING",
+        "stopped": f"{glyphs.parked} STOPPED",
+        "new": f"{glyphs.parked} NOT STARTED",
+        "loading": f"{glyphs.waiting} LOADING",
+    }
+    if chrome.engine in words:
+        return f" {words[chrome.engine]} ", "on", "panel"
+    return f" {glyphs.live} LIVE ", "on", "panel"
+
+
+def empty_hud(chrome: Chrome, theme: Theme, width: int) -> Panel:
+    """The HUD while there is no engine yet."""
+    text, ground, bg = badge(chrome, 0, theme)
+    row = RowBuilder(width, theme.style("text", bg))
+    parts = [
+        Part(((" cbtui", theme.style("bright", bg, bold=True)),), 9),
+        Part(((text, theme.style("on_ink", ground, bold=True)),), 8),
+        Part(((chrome.model, theme.style("muted", bg)),), 5),
+    ]
+    for index, part in enumerate(keep_parts(parts, width, 1)):
+        row.put(" " if index else "").spans(part.spans)
+    return Panel([row.done()])
+
+
+def hud(scene: Scene, width: int) -> Panel:
+    theme, chrome = scene.theme, scene.chrome
+    text, ground, bg = badge(chrome, scene.step, theme)
+    if scene.is_past:
+        text = f" {theme.glyphs.past} PAST {theme.glyphs.minus}{scene.state.step - scene.step} "
+    dim, strong = theme.style("muted", bg), theme.style("bright", bg, bold=True)
+    wide = width >= 160
+    left = [Part(((" cbtui", strong),), 100)]
+    if chrome.model and wide:
+        left[0] = Part(((" cbtui ", strong), (clip(chrome.model, 30), dim)), 100)
+    left.append(Part(((text, theme.style("on_ink", ground, bold=True)),), 99))
+    left.append(Part((("step ", dim), (str(scene.step), strong)), 90))
+    left += _pace(scene, width, bg)
+    right = _figures(scene, width, bg)
+    gap = 3 if width >= 100 else 2
+    room = width - 1
+    kept = keep_parts(left + right, room, gap)
+    kept_left = [part for part in kept if part in left]
+    kept_right = [part for part in kept if part not in left]
+    row = RowBuilder(width, theme.style("text", bg))
+    for index, part in enumerate(kept_left):
+        row.put("" if not index else " " if index == 1 else " " * gap).spans(part.spans)
+    inner = 3 if wide else 2
+    right_width = sum(p.width for p in kept_right) + inner * max(0, len(kept_right) - 1)
+    if kept_right and kept_right[-1].priority == 80:
+        right_width += 1
+    row.to(width - right_width - 1)
+    for index, part in enumerate(kept_right):
+        extra = 1 if part.priority == 80 else 0
+        row.put(" " * (inner + extra) if index else " " * extra).spans(part.spans)
+    return Panel([row.done()])
+
+
+def _pace(scene: Scene, width: int, bg: str) -> list[Part]:
+    """Step rate, policy, and what is unusual about the engine's pace."""
+    theme, chrome = scene.theme, scene.chrome
+    dim, amber = theme.style("muted", bg), theme.style("amber", bg, bold=True)
+    parts = []
+    if chrome.step_seconds is not None:
+        late = f"step {scene.state.step + 1} runs for {chrome.step_seconds:.1f} s"
+        return [Part(((late, amber),), 95)]
+    if scene.is_past:
+        what = "paused at " if chrome.engine == "held" else "is at "
+        parts.append(Part(((f"engine {what}", dim), (str(scene.state.step), theme.style("bright", bg, bold=True))), 40))
+        return parts
+    if chrome.engine == "failed" and chrome.error:
+        return [Part(((clip(chrome.error, max(10, width // 3)), theme.style("vermilion", bg, bold=True)),), 97)]
+    steps, _ = scene.state.rates(scene.step)
+    if chrome.engine == "running":
+        limit = f" of {chrome.rate:g}" if chrome.rate is not None else ""
+        parts.append(Part(((f"{number(steps)}{limit} steps/s", dim),), 45))
+    if scene.policy:
+        parts.append(Part(((scene.policy, dim),), 20))
+    return parts
+
+
+def _figures(scene: Scene, width: int, bg: str) -> list[Part]:
+    theme, picture = scene.theme, scene.picture
+    dim, strong = theme.style("muted", bg), theme.style("bright", bg, bold=True)
+    waiting = picture.queued
+    _, tokens = scene.state.rates(scene.step)
+    wait_style = theme.style("amber", bg, bold=True) if waiting else strong
+    parts = [
+        Part((("run ", dim), (str(len(picture.running)), strong)), 85),
+        Part((("wait ", dim), (str(waiting), wait_style)), 84),
+        Part((("cpu ", dim), (str(len(picture.offloaded)), strong)), 60 if picture.host else 15),
+        Part(((number(tokens), strong), (" tok/s", dim)), 70),
+    ]
+    if width >= 150:
+        parts += _quantiles(scene, dim, strong)
+    spans: list[Span] = [("blocks ", dim), (str(picture.used), strong), (f"/{picture.num_blocks}", dim)]
+    if width >= 100:
+        share = picture.used / max(1, picture.num_blocks)
+        cells = 10 if width < 150 else 14
+        spans += [(" ", dim), (bar_cells(theme, share, cells), theme.style("steel", "steel2"))]
+    parts.append(Part(tuple(spans), 80))
+    return parts
+
+
+def _quantiles(scene: Scene, dim: object, strong: object) -> list[Part]:
+    stories = list(scene.state.stories.values())[-100:]
+    first = [t for s in stories if (t := s.ttft(scene.step)) is not None]
+    between = [t for s in stories if (t := s.itl(scene.step)) is not None]
+    counters = scene.picture.counters
+    hits = f"{100 * counters.cached_tokens / counters.lookup_tokens:.0f}%" if counters.lookup_tokens else "--"
+    return [
+        Part((("ttft p50 ", dim), (seconds(median(first) if first else None), strong)), 30),
+        Part((("itl p50 ", dim), (seconds(median(between) if between else None), strong)), 29),
+        Part((("prompt hits ", dim), (hits, strong)), 25),
+    ]
+
+
+def key_bar(chrome: Chrome, theme: Theme, width: int) -> Panel:
+    """Key hints, whole or not at all; a notice takes their place from the right."""
+    bg = "panel"
+    row = RowBuilder(width, theme.style("text", bg))
+    hits: list[Hit] = []
+    row.put(" " if width > 1 else "")
+    notice_width = 0
+    notice = ""
+    if chrome.notice:
+        notice = choose((chrome.notice,), max(0, width - 4), theme.glyphs.ellipsis)
+        notice_width = width_of(notice) + 2
+    parts = [_key_part(hint, theme, bg) for hint in chrome.keys]
+    for index, part in enumerate(keep_parts(parts, max(0, width - 2 - notice_width), 2)):
+        row.put("  " if index else "")
+        start = row.used
+        row.spans(part.spans)
+        if part.hit is not None and part.hit[1]:
+            hits.append(Hit(0, start, row.used, *part.hit))
+    if notice:
+        role = "vermilion" if chrome.notice_kind == "error" else "amber"
+        row.to(width - width_of(notice) - 1).put(notice, theme.style(role, bg, bold=True))
+    return Panel([row.done()], hits)
+
+
+def _key_part(hint: KeyHint, theme: Theme, bg: str) -> Part:
+    if hint.enabled:
+        spans = ((hint.keys, theme.style("bright", bg, bold=True)), (f" {hint.label}", theme.style("muted", bg)))
+    else:
+        faint = theme.style("faint", bg, strike=True)
+        spans = ((f"{hint.keys} {hint.label}", faint),)
+    return Part(spans, hint.priority, ("key", hint.action))
+
+
+def rule_notice(theme: Theme, width: int, wordings: Sequence[str], role: str) -> Panel:
+    """A full-width line that cannot be overlooked: the engine died, nothing is kept."""
+    row = RowBuilder(width, theme.style(role, f"{role}_on"))
+    text = choose(wordings, max(0, width - 2), theme.glyphs.ellipsis)
+    row.put(" ").put(text, theme.style(role, f"{role}_on", bold=True))
+    return Panel([row.done()])

@@ -1,0 +1,278 @@
+"""The table of requests: one row each, with a reason that is always filled."""
+
+from collections import Counter
+from dataclasses import dataclass
+
+from cbtui import sentences
+from cbtui.sentences import seconds
+from cbtui.stories import Story
+from cbtui.text import clean
+from cbtui.view.cells import Panel, Part, Row, RowBuilder, blank, choose, heading, width_of
+from cbtui.view.chrome import Hit
+from cbtui.view.scene import Scene
+
+ATTENTION = {
+    "waiting": 0, "to_cpu": 1, "to_gpu": 1, "on_cpu": 2, "stalled": 3, "prefill": 3, "decode": 4,
+    "refused": 5, "failed": 5, "cancelled": 6, "finished": 6,
+}  # fmt: skip
+WORDS = {
+    "to_cpu": "to CPU", "on_cpu": "on CPU", "to_gpu": "to GPU",
+}  # fmt: skip
+MOVING = ("waiting", "to_cpu", "to_gpu", "on_cpu", "stalled", "refused", "failed")
+GONE = ("finished", "cancelled", "failed", "refused")
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A request to show: its story and the word for its state."""
+
+    story: Story
+    state: str
+
+
+def lines(scene: Scene) -> list[Line]:
+    """All requests that had arrived by the step shown, filtered and in the chosen order."""
+    step = scene.step
+    found = []
+    for story in scene.state.stories.values():
+        if 0 <= story.arrived <= step and _matches(story, scene.chrome.filter):
+            found.append(Line(story, scene.state_of(story)))
+    order = scene.chrome.order
+    if order == "arrival":
+        return sorted(found, key=lambda line: line.story.number)
+    if order == "blocks":
+        return sorted(found, key=lambda line: (-_held(scene, line.story), line.story.number))
+    if order == "progress":
+        return sorted(found, key=lambda line: (-line.story.output_at(step), line.story.number))
+    place = {key: index for index, key in enumerate(scene.picture.waiting)}
+
+    def attention(line: Line) -> tuple[int, int]:
+        story, group = line.story, ATTENTION.get(line.state, 4)
+        if line.state == "waiting":
+            return group, place.get(story.key, 1 << 30)
+        if group >= 5:
+            return group, -max(story.ended, 0)
+        return group, -story.number
+
+    return sorted(found, key=attention)
+
+
+def _matches(story: Story, words: str) -> bool:
+    if not words:
+        return True
+    haystack = f"{story.label} {story.request_id} {story.prompt[:200]}".lower()
+    return all(word in haystack for word in words.lower().split())
+
+
+def _held(scene: Scene, story: Story) -> int:
+    live = scene.live(story.key)
+    return sum(map(live.held, range(len(live.tables)))) if live is not None else 0
+
+
+def window_of(found: list[Line], rows: int, scroll: int, selected: int | None) -> int:
+    """First line shown: the scroll position, moved so that the selected request stays visible."""
+    first = max(0, min(scroll, len(found) - rows))
+    if selected is not None:
+        at = next((i for i, line in enumerate(found) if line.story.key == selected), None)
+        if at is not None:
+            first = min(first, at) if at < first else max(first, at - rows + 1)
+    return first
+
+
+def requests(scene: Scene, width: int, height: int, *, two_lines: bool = False) -> Panel:
+    """Heading, column names, rows."""
+    theme, chrome = scene.theme, scene.chrome
+    found = lines(scene)
+    header_rows = 2 if height >= 4 else 1
+    room = height - header_rows
+    wide = width >= 96
+    split = _splitter(scene, width, wide) if two_lines else None
+    heights = [1 + (split is not None and split(line)) for line in found]
+    first = window_of(found, room, chrome.scroll.get("requests", 0), chrome.selected)
+    rows: list[Row] = []
+    hits: list[Hit] = []
+    last = first
+    while last < len(found) and len(rows) + heights[last] <= room:
+        made = _rows(scene, found[last], width, wide, double=heights[last] == 2)
+        for row in made:
+            hits.append(Hit(header_rows + len(rows), 0, width, "request", found[last].story.key))
+            rows.append(row)
+        last += 1
+    if not found:
+        rows.append(_empty(scene, width))
+    head = _head(scene, width, found, first, last)
+    rows = [head, *([_columns(scene, width, wide)] if header_rows == 2 else []), *rows]
+    rows += [blank(theme, width)] * (height - len(rows))
+    return Panel(rows[:height], hits + [Hit(0, max(0, width - 18), width, "order", "order")])
+
+
+def _head(scene: Scene, width: int, found: list[Line], first: int, last: int) -> Row:
+    theme, glyphs, chrome = scene.theme, scene.theme.glyphs, scene.chrome
+    dim, strong = theme.style("muted"), theme.style("bright", bold=True)
+    facts = [Part(((str(len(found)), strong),), 9)]
+    if chrome.filter or chrome.filtering:
+        amber = theme.style("amber", bold=True)
+        caret = glyphs.caret if chrome.filtering else ""
+        words = "".join(c for c in clean(chrome.filter) if c != "\n")
+        facts.append(Part((("/ ", dim), (f"{words}{caret}", amber)), 8))
+    below = found[last:]
+    if below or first:
+        above = f"{glyphs.less} {first} above  " if first else ""
+        counts = Counter(WORDS.get(line.state, line.state) for line in below)
+        long = ", ".join(f"{n} {word}" for word, n in counts.items())
+        if below:
+            room = width - 40 - len(above)
+            text = choose((f"{glyphs.more} {long} below", f"{glyphs.more} {len(below)} more below"), max(16, room))
+        else:
+            text = ""
+        facts.append(Part(((above + text, dim),), 5))
+    words = {"attention": "attention first", "arrival": "in order of arrival", "blocks": "most blocks first",
+             "progress": "most tokens first"}  # fmt: skip
+    right = [Part((("o", strong), (f" {words.get(chrome.order, chrome.order)}", dim)), 1)]
+    return heading(theme, width, "REQUESTS", facts, right)
+
+
+def _columns(scene: Scene, width: int, wide: bool) -> Row:
+    dim = scene.theme.style("muted")
+    row = RowBuilder(width, dim)
+    if wide:
+        text = "  id  state     prompt    done blocks cached%  ttft  itl  why"
+    elif width >= 60:
+        text = "  id  state      prompt    done blocks  why"
+    else:
+        text = "  id  state      done  why"
+    return row.put(text[:width]).done()
+
+
+def why_column(width: int) -> int:
+    """Column where the reason starts."""
+    return 58 if width >= 96 else 40 if width >= 60 else 23
+
+
+def _splitter(scene: Scene, width: int, wide: bool):
+    room = width - why_column(width)
+
+    def is_long(line: Line) -> bool:
+        if line.state not in MOVING:
+            return False
+        return width_of(_second_choice(sentences.why(scene, line.story))) > room
+
+    return is_long
+
+
+def _second_choice(wordings: tuple[str, ...]) -> str:
+    return wordings[min(1, len(wordings) - 1)]
+
+
+def _rows(scene: Scene, line: Line, width: int, wide: bool, *, double: bool) -> list[Row]:
+    theme, glyphs, story = scene.theme, scene.theme.glyphs, line.story
+    selected = scene.chrome.selected == story.key
+    bg = "select" if selected else "bg"
+    row = RowBuilder(width, theme.style("text", bg))
+    row.put(glyphs.cursor if selected else " ", theme.style("bright", bg, bold=True))
+    _tile(scene, row, story, line.state, bg)
+    row.to(6)
+    state_role, data_role, why_role = _roles(line.state, selected=selected)
+    glyph = getattr(glyphs, {"to_cpu": "out", "to_gpu": "back", "on_cpu": "parked", "stalled": "waiting"}.get(
+        line.state, line.state), " ")  # fmt: skip
+    row.put(f"{glyph} {WORDS.get(line.state, line.state)}", theme.style(state_role, bg))
+    if wide:
+        row.to(15).spans([(_prompt(scene, story).rjust(7), theme.style(data_role, bg))])
+        row.put(_numbers(scene, story, line.state), theme.style(data_role, bg)).put("  ")
+    elif width >= 60:
+        row.to(16).spans([(_prompt(scene, story).rjust(7), theme.style(data_role, bg))])
+        row.put(_done(scene, story).rjust(8) + _blocks(scene, story).rjust(7), theme.style(data_role, bg)).put("  ")
+    else:
+        row.to(15).put(str(story.output_at(scene.step)).rjust(6)[-6:], theme.style(data_role, bg)).put("  ")
+    style = theme.style(why_role, bg)
+    start, wordings = row.used, sentences.why(scene, story)
+    if not double:
+        row.put(choose(wordings, row.left, glyphs.ellipsis), style)
+        return [row.done()]
+    first, second = _halves(_second_choice(wordings), row.left, glyphs.ellipsis)
+    row.put(first, style)
+    below = RowBuilder(width, theme.style("text", bg)).to(start).put(second, style)
+    return [row.done(), below.done()]
+
+
+def _halves(text: str, room: int, ellipsis: str) -> tuple[str, str]:
+    cut = text[: room + 1].rfind(" ")
+    if cut <= 0:
+        return choose((text,), room, ellipsis), ""
+    return text[:cut], choose((text[cut + 1 :],), room, ellipsis)
+
+
+def _tile(scene: Scene, row: RowBuilder, story: Story, state: str, bg: str) -> None:
+    theme = scene.theme
+    name = story.label if len(story.label) < 4 else story.label[-4:]
+    text = {1: f" {name} ", 2: f" {name} ", 3: name}.get(len(name), name)
+    if state in GONE:
+        role = "vermilion" if state in ("refused", "failed") else "muted"
+        row.put(text, theme.style(role, bg, bold=state in ("refused", "failed")))
+        return
+    row.put(text, theme.tile(story.hue, "head"))
+
+
+def _roles(state: str, *, selected: bool) -> tuple[str, str, str]:
+    """Style roles of the state word, the figures and the reason."""
+    if state == "waiting":
+        return "amber", "text", "amber"
+    if state in ("refused", "failed"):
+        return "vermilion", "text", "vermilion"
+    if state in ("finished", "cancelled"):
+        return "muted", "muted", "muted"
+    if state == "decode" and not selected:
+        return "text", "text", "muted"
+    return "text", "text", "text"
+
+
+def _prompt(scene: Scene, story: Story) -> str:
+    total = story.prompt_tokens
+    if total is None:
+        return "--"
+    live = scene.live(story.key)
+    if live is not None and 0 < live.change.computed < total and not live.output:
+        return f"{live.change.computed}/{total}"
+    return str(total)
+
+
+def _done(scene: Scene, story: Story) -> str:
+    if story.is_refused:
+        return "--"
+    limit = story.limit
+    text = f"{story.output_at(scene.step)}/{limit}" if limit is not None else str(story.output_at(scene.step))
+    return text if len(text) <= 8 else str(story.output_at(scene.step))
+
+
+def _blocks(scene: Scene, story: Story) -> str:
+    live = scene.live(story.key)
+    if live is None or live.change.place == "done":
+        return "--"
+    held = [live.held(group) for group in range(len(live.tables))]
+    if not sum(held):
+        return "0"
+    if not scene.hybrid:
+        return str(sum(held))
+    full = sum(n for group, n in enumerate(held) if not scene.picture.is_window(group))
+    return f"{full}+{sum(held) - full}"
+
+
+def _numbers(scene: Scene, story: Story, state: str) -> str:
+    live = scene.live(story.key)
+    change = live.change if live is not None else story.change
+    cached = "--"
+    if change is not None and story.prompt_tokens and 0 <= story.started <= scene.step:
+        cached = f"{100 * change.cached_tokens / story.prompt_tokens:.0f}%"
+    ttft, itl = seconds(story.ttft(scene.step)), seconds(story.itl(scene.step))
+    columns = ((_done(scene, story), 8), (_blocks(scene, story), 7), (cached, 8), (ttft, 6), (itl, 5))
+    return "".join(text.rjust(size) if len(text) < size else text[: size - 1].rjust(size) for text, size in columns)
+
+
+def _empty(scene: Scene, width: int) -> Row:
+    theme = scene.theme
+    row = RowBuilder(width, theme.style("muted"))
+    if scene.chrome.filter:
+        wordings = ("  nothing matches the filter: esc clears it", "  nothing matches")
+    else:
+        wordings = ("  no requests yet: a adds one, A a burst of them", "  no requests yet: a adds one", "  none yet")
+    return row.put(choose(wordings, width, theme.glyphs.ellipsis)).done()

@@ -1,0 +1,151 @@
+"""The text of requests as it comes: every token a shade of its own, the newest one bright."""
+
+from cbtui.sentences import seconds
+from cbtui.stories import Story
+from cbtui.text import one_line
+from cbtui.theme import Theme
+from cbtui.view.cells import Panel, Part, Row, RowBuilder, blank, clip, heading
+from cbtui.view.chrome import Hit
+from cbtui.view.scene import Scene
+
+
+def stream_lines(scene: Scene, story: Story, width: int, rows: int) -> list[list[tuple[str, int]]]:
+    """The last ``rows`` lines of a request's output at the step shown, as (text, token number) runs."""
+    known = story.output_at(scene.step)
+    if not known:
+        return []
+    lines = story.wrapped(width, scene.theme.glyphs.newline).lines
+    last = len(lines)
+    if known < len(story.pieces):
+        last = next((i for i, line in enumerate(lines) if line and line[0][1] >= known), len(lines))
+    shown = [[(text, token) for text, token in line if token < known] for line in lines[max(0, last - rows) : last]]
+    return shown
+
+
+def _line(theme: Theme, runs: list[tuple[str, int]], width: int, newest: int, hue: int, *, caret: bool) -> Row:
+    row = RowBuilder(width, theme.style("text"))
+    row.put(" ")
+    for text, token in runs:
+        if token == newest:
+            row.put(text, theme.style("bright", "token_new", bold=True))
+        else:
+            row.put(text, theme.style("text", f"token{token % 2}"))
+    if caret and row.left:
+        row.put(theme.glyphs.caret, theme.tile(hue, "text"))
+    return row.done()
+
+
+def story_rows(scene: Scene, story: Story, width: int, rows: int) -> list[Row]:
+    """Output of one request in ``rows`` rows, filled up with empty ones."""
+    theme = scene.theme
+    known = story.output_at(scene.step)
+    lines = stream_lines(scene, story, max(1, width - 2), rows)
+    alive = story.ended < 0 or story.ended > scene.step
+    out = [
+        _line(theme, runs, width, known - 1 if alive else -1, story.hue, caret=alive and index == len(lines) - 1)
+        for index, runs in enumerate(lines)
+    ]
+    if not out:
+        out.append(_nothing(scene, story, width))
+    return out + [blank(theme, width)] * (rows - len(out))
+
+
+def _nothing(scene: Scene, story: Story, width: int) -> Row:
+    theme = scene.theme
+    words = "refused: it never ran" if story.is_refused else "no token yet; its prompt:"
+    row = RowBuilder(width, theme.style("muted")).put(clip(f" {words} ", width))
+    prompt = one_line(story.prompt[: 4 * width], theme.glyphs.newline)
+    if row.left > 8 and not story.is_refused:
+        row.put(clip(prompt, row.left, theme.glyphs.ellipsis), theme.style("muted", italic=True))
+    return row.done()
+
+
+def _progress(scene: Scene, story: Story, *, long: bool) -> str:
+    known = story.output_at(scene.step)
+    limit = story.limit
+    most = "" if limit is None else f" of at most {limit}" if long else f" of {scene.theme.glyphs.at_most} {limit}"
+    return f"token {known}{most}"
+
+
+def stream(scene: Scene, width: int, height: int) -> Panel:
+    """The selected request's stream under a heading; on one row, its letter in front."""
+    theme, chrome = scene.theme, scene.chrome
+    story = scene.state.story(chrome.selected) if chrome.selected is not None else None
+    dim = theme.style("muted")
+    if height == 1:
+        return Panel([_one_row(scene, story, width)])
+    if story is None:
+        row = RowBuilder(width, dim).put(clip("  no request selected", width))
+        rows = [heading(theme, width, "STREAM"), row.done()]
+        return Panel((rows + [blank(theme, width)] * height)[:height])
+    facts = [Part(((_progress(scene, story, long=False), theme.style("text")),), 2)]
+    head = heading(theme, width, f"STREAM {story.label}", facts, [Part((("shade = token", dim),))])
+    return Panel([head, *story_rows(scene, story, width, height - 1)])
+
+
+def _one_row(scene: Scene, story: Story | None, width: int) -> Row:
+    theme = scene.theme
+    row = RowBuilder(width, theme.style("text"))
+    if story is None:
+        return row.put(clip(" no request selected", width), theme.style("muted")).done()
+    row.put(clip(f" {story.label} ", width), theme.tile(story.hue, "head")).put(" " if row.left else "")
+    lines = stream_lines(scene, story, max(1, row.left - 3), 1)
+    known = story.output_at(scene.step)
+    alive = story.ended < 0 or story.ended > scene.step
+    if not lines:
+        prompt = one_line(story.prompt[: 2 * width], theme.glyphs.newline)
+        return row.put(clip(f" {prompt}", row.left, theme.glyphs.ellipsis), theme.style("muted", italic=True)).done()
+    for segment in _line(theme, lines[-1], row.left, known - 1 if alive else -1, story.hue, caret=alive):
+        row.put(segment.text, segment.style)
+    return row.done()
+
+
+def pinned_keys(scene: Scene, most: int) -> list[int]:
+    """Streams to show: the selected one, the pinned ones, then running ones, oldest first."""
+    stories = scene.state.stories
+    wanted = [scene.chrome.selected, *scene.chrome.pinned]
+    wanted += [live.key for live in scene.picture.running]
+    keys: list[int] = []
+    for key in wanted:
+        if key is not None and key in stories and key not in keys and stories[key].arrived <= scene.step:
+            keys.append(key)
+    return keys[:most]
+
+
+def streams(scene: Scene, width: int, height: int) -> Panel:
+    """Several streams, each under a line of its own."""
+    theme, glyphs = scene.theme, scene.theme.glyphs
+    dim = theme.style("muted")
+    keys = pinned_keys(scene, max(1, (height - 1) // 5))
+    right = [Part(((glyphs.newline, theme.style("bright", bold=True)), (" newline", dim)))]
+    facts = [Part(((f"{len(keys)} shown", theme.style("text")),), 2), Part((("each shade is one token", dim),), 1)]
+    rows = [heading(theme, width, "STREAMS", facts, right)]
+    hits: list[Hit] = []
+    if not keys:
+        rows.append(RowBuilder(width, dim).put(clip("  no request to show", width)).done())
+    body = max(1, (height - 1 - (len(keys) - 1)) // max(1, len(keys)) - 1)
+    for key in keys:
+        story = scene.state.stories[key]
+        hits += [Hit(len(rows) + y, 0, width, "request", key) for y in range(body + 1)]
+        rows.append(_stream_head(scene, story, width))
+        rows += [*story_rows(scene, story, width, body), blank(theme, width)]
+    rows += [blank(theme, width)] * (height - len(rows))
+    return Panel(rows[:height], [h for h in hits if h.y < height])
+
+
+def _stream_head(scene: Scene, story: Story, width: int) -> Row:
+    theme = scene.theme
+    row = RowBuilder(width, theme.style("text"))
+    row.put(clip(f" {story.label} ", width), theme.tile(story.hue, "head")).put(" " if row.left else "")
+    known, limit = story.output_at(scene.step), story.limit
+    itl = story.itl(scene.step)
+    pace = f"{seconds(itl)} each" if itl is not None else ""
+    for text, style in ((f" token {known}", theme.style("bright", bold=True)),
+                        (f" of at most {limit}" if limit is not None else "", theme.style("muted")),
+                        (f"   {pace}" if pace else "", theme.style("muted"))):  # fmt: skip
+        if len(text) <= row.left:
+            row.put(text, style)
+    prompt = one_line(story.prompt[: 4 * width], theme.glyphs.newline)
+    if row.left > 12:
+        row.put("   ").put(clip(prompt, row.left - 1, theme.glyphs.ellipsis), theme.style("muted", italic=True))
+    return row.done()

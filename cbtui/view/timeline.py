@@ -1,0 +1,236 @@
+"""The timeline: one column for one or several steps, marks above, the step shown standing out."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cbtui.model import Mark
+from cbtui.view.cells import Panel, Part, Row, RowBuilder, heading
+from cbtui.view.chrome import Hit
+from cbtui.view.scene import Scene
+
+NICE = (1, 2, 3, 4, 5, 8, 10, 15, 20, 25, 30, 40, 50, 75, 100, 150, 200, 250, 300, 400, 500, 750)
+_RANK = "!POXS"
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Which steps a chart of ``width`` cells shows: cell i holds steps ``first + i*each`` … (exclusive next)."""
+
+    first: int
+    last: int
+    each: int
+    width: int
+
+    def x(self, step: int) -> int:
+        return (step - self.first) // self.each
+
+    def steps(self, x: int) -> range:
+        start = self.first + x * self.each
+        return range(start, min(start + self.each, self.last + 1))
+
+    @property
+    def used(self) -> int:
+        """Cells that hold steps."""
+        return self.x(self.last) + 1
+
+
+def columns(scene: Scene, width: int, each: int = 0) -> Columns:
+    """The kept steps over ``width`` cells; ``each`` steps per cell, 0 fits all of them."""
+    series = scene.state.series
+    first = series.first if len(series) else scene.state.step
+    last = max(scene.state.step, first)
+    count = last - first + 1
+    if each <= 0:
+        each = next((n for n in NICE if n * width >= count), -(-count // width))
+    shown = each * width
+    if count > shown:  # keep the step shown in view, the newest steps when there is a choice
+        end = min(last, max(scene.step + shown // 4, first + shown - 1))
+        first, last = end - shown + 1, end
+    return Columns(first, last, each, width)
+
+
+def track(scene: Scene, cols: Columns, name: str, top: int) -> list[float]:
+    """The greatest value in each cell as a share of ``top``; -1 where nothing is known."""
+    series = scene.state.series
+    values, first = series[name], series.first
+    out = []
+    for x in range(cols.used):
+        part = values[max(0, cols.first + x * cols.each - first) : max(0, cols.first + (x + 1) * cols.each - first)]
+        best = max(part, default=-1)
+        out.append(best / top if best >= 0 and top > 0 else -1.0)
+    return out
+
+
+def bars(scene: Scene, cols: Columns, shares: Sequence[float], accents: Sequence[bool], rows: int) -> list[list]:
+    """Bars of ``rows`` rows, top row first, as (glyph, style) per cell."""
+    theme, levels = scene.theme, scene.theme.glyphs.levels
+    cursor = cols.x(scene.step)
+    out: list[list] = []
+    for y in range(rows - 1, -1, -1):
+        line = []
+        for x in range(cols.width):
+            share = shares[x] if x < len(shares) else -1.0
+            if share < 0:
+                line.append((" ", theme.style("text")))
+                continue
+            level = max(1, round(share * 8 * rows)) - 8 * y
+            glyph = " " if level <= 0 else levels[min(level, 8) - 1]
+            if x == cursor:
+                role = "amber" if scene.is_past else "bright"
+                glyph = glyph if glyph.strip() or not scene.is_past else " "
+            elif x > cursor:
+                role = "steel2"
+            else:
+                role = "steel3" if accents[x] else "steel"
+            line.append((glyph, theme.style(role)))
+        out.append(line)
+    return out
+
+
+def marks_row(scene: Scene, cols: Columns) -> list[tuple[str, str]]:
+    """(letter, style role) per cell; where several fall into one cell the gravest wins."""
+    cells: list[tuple[str, str]] = [(" ", "text")] * cols.width
+    found: dict[int, str] = {}
+    for mark in _shown(scene.state.marks, cols):
+        x = cols.x(mark.step)
+        if x not in found or _RANK.index(mark.letter) < _RANK.index(found[x]):
+            found[x] = mark.letter
+    roles = {"P": "amber", "!": "vermilion"}
+    for x, letter in found.items():
+        cells[x] = (letter, roles.get(letter, "text"))
+    if scene.is_past and 0 <= cols.x(scene.step) < cols.width:
+        cells[cols.x(scene.step)] = (scene.theme.glyphs.out, "amber")
+    return cells
+
+
+def _shown(marks: Sequence[Mark], cols: Columns) -> list[Mark]:
+    return [mark for mark in marks if cols.first <= mark.step <= cols.last]
+
+
+def axis(scene: Scene, width: int, indent: int, cols: Columns) -> Row:
+    """Step numbers under the chart, and where we are at its right end."""
+    theme, glyphs = scene.theme, scene.theme.glyphs
+    dim = theme.style("muted")
+    row = RowBuilder(width, dim)
+    if scene.is_past:
+        back = scene.state.step - scene.step
+        end, role = f"{glyphs.past} PAST {glyphs.minus}{back} {scene.step}", "amber"
+    else:
+        word = {"held": f"{glyphs.held} PAUSED", "failed": f"{glyphs.failed} FAILED"}.get(scene.chrome.engine)
+        end, role = f"{word or glyphs.live + ' LIVE'} {scene.step}", "bright"
+    stop = width - indent if width > 2 * indent else width
+    limit = max(0, min(width, indent + cols.width) - len(end))
+    del stop
+    labels: list[tuple[int, str, str]] = []
+    every = next(n for n in (10, 20, 25, 50, 100, 200, 250, 500, 1000, 2000, 2500, 5000, 10_000, 10**9)
+                 if n >= 14 * cols.each)  # fmt: skip
+    starts = [cols.first, *range(every * (cols.first // every + 1), cols.last + 1, every)]
+    for step in starts:
+        labels.append((indent + cols.x(step), str(step), "muted"))
+    mark = scene.chrome.mark
+    if mark is not None and cols.first <= mark <= cols.last:
+        text = f"A {mark}"
+        x = max(indent, indent + cols.x(mark) - len(text) + 1)
+        labels = [item for item in labels if item[0] + len(item[1]) < x or item[0] > x + len(text)]
+        labels.append((x, text, "text"))
+    for x, text, style in sorted(labels):
+        if x >= row.used + (1 if row.used > indent else 0) and x + len(text) < limit:
+            row.to(x).put(text, theme.style(style))
+    return row.to(limit).put(end[:width], theme.style(role, bold=True)).done()
+
+
+def _cells_row(scene: Scene, width: int, lead: str, cells: Sequence[tuple], tail: Sequence[tuple[str, str]]) -> Row:
+    theme = scene.theme
+    row = RowBuilder(width, theme.style("text"))
+    row.put(lead, theme.style("muted"))
+    for glyph, style in cells:
+        row.put(glyph, style if not isinstance(style, str) else theme.style(style, bold=True))
+    for text, role in tail:
+        row.put(text[: row.left], theme.style(role, bold=role == "bright"))
+    return row.done()
+
+
+def _head(scene: Scene, width: int, cols: Columns) -> Row:
+    theme = scene.theme
+    text, dim, strong = theme.style("text"), theme.style("muted"), theme.style("bright", bold=True)
+    kept = len(scene.state.series)
+    each = "1 cell = 1 step" if cols.each == 1 else f"1 cell = {cols.each} steps"
+    facts = [Part(((f"{kept} steps" + (" kept" if width >= 150 else ""), text),), 9)]
+    if width >= 150:
+        facts.append(Part(((each, dim),), 4))
+    else:
+        facts.append(Part((("height: blocks used, accent: prefill", dim),), 3))
+    right = []
+    for letter, word, long in (("P", "preempt", ""), ("O", "offload", ""), ("X", "cancel", ""), ("!", "refused", ""),
+                               ("S", "set", "ting")):  # fmt: skip
+        right.append((f"{letter} ", strong))
+        right.append((word + (long if width >= 150 else "") + ("" if letter == "S" else "  " if width >= 150 else " "),
+                      dim))  # fmt: skip
+    return heading(theme, width, "TIMELINE", facts, [Part(tuple(right), 1)])
+
+
+def timeline(scene: Scene, width: int, height: int) -> Panel:
+    """The pane at any height: bars; marks; heading and axis; three tracks from nine rows on."""
+    if height >= 9 and width >= 120:
+        return _tracks(scene, width, height)
+    indent = 1
+    cols = columns(scene, max(1, width - 2 * indent))
+    top = max(1, scene.picture.num_blocks)
+    shares = track(scene, cols, "used", top)
+    accents = [share > 0 for share in track(scene, cols, "prefill", 1)]
+    body = bars(scene, cols, shares, accents, max(1, height - 3) if height >= 4 else 1)
+    lead = " " * indent
+    rows: list[Row] = []
+    if height >= 4:
+        rows.append(_head(scene, width, cols))
+    if height >= 2:
+        rows.append(_cells_row(scene, width, lead, marks_row(scene, cols), ()))
+    chart = len(rows)
+    rows += [_cells_row(scene, width, lead, line, ()) for line in body]
+    if height >= 4:
+        rows.append(axis(scene, width, indent, cols))
+    hits = _hits(cols, indent, range(chart, chart + len(body)))
+    return Panel(rows[:height], [h for h in hits if h.y < height])
+
+
+def _hits(cols: Columns, indent: int, rows: range) -> list[Hit]:
+    return [
+        Hit(y, indent + x, indent + x + 1, "step", cols.steps(x)[-1])
+        for y in rows
+        for x in range(min(cols.used, cols.width))
+        if len(cols.steps(x))
+    ]
+
+
+def _tracks(scene: Scene, width: int, height: int) -> Panel:
+    theme, state = scene.theme, scene.state
+    indent, tail = 13, 11
+    cols = columns(scene, width - indent - tail)
+    each = max(1, (height - 3) // 3)
+    record = scene.picture.record
+    budget = max([1, *state.series["budget"]]) if len(state.series) else 1
+    queue = max([1, *state.series["queue"]]) if len(state.series) else 1
+    accents = [share > 0 for share in track(scene, cols, "prefill", 1)]
+    plain = [False] * len(accents)
+    tokens = state.series.at("tokens", scene.step)
+    rows = [_head(scene, width, cols)]
+    rows.append(_cells_row(scene, width, " " * indent, marks_row(scene, cols), (("  at cursor", "muted"),)))
+    chart = len(rows)
+    for name, title, top, value, unit, accent in (
+        ("tokens", "tokens/step", budget, tokens, f"/{record.budget if record is not None else budget}", plain),
+        ("used", "blocks used", scene.picture.num_blocks, scene.picture.used, f"/{scene.picture.num_blocks}", accents),
+        ("queue", "queue", queue, scene.picture.queued, " wait", plain),
+    ):
+        body = bars(scene, cols, track(scene, cols, name, top), accent, each)
+        for y, line in enumerate(body):
+            last = y == len(body) - 1
+            lead = f" {title:<{indent - 1}}" if last else " " * indent
+            shown = str(value) if value >= 0 else "--"
+            pad = " " * max(1, 4 - len(shown) + 1)
+            end = ((pad + shown, "bright"), (unit, "muted")) if last else ()
+            rows.append(_cells_row(scene, width, lead, line, end))
+    hits = _hits(cols, indent, range(chart, len(rows)))
+    rows.append(axis(scene, width, indent, cols))
+    while len(rows) < height:
+        rows.append(RowBuilder(width, theme.style("text")).done())
+    return Panel(rows[:height], hits)

@@ -1,0 +1,190 @@
+"""The screen as one Line API widget: panes are asked for rows at their own pace, changed rows are painted."""
+
+from dataclasses import dataclass
+
+from rich.segment import Segment
+from rich.style import Style
+from textual import events
+from textual.geometry import Region
+from textual.message import Message
+from textual.strip import Strip
+from textual.widget import Widget
+
+from cbtui.model import MonitorState
+from cbtui.theme import Theme
+from cbtui.view import frame as frames
+from cbtui.view import layout
+from cbtui.view.cells import Panel, Row
+from cbtui.view.chrome import Chrome, Hit
+from cbtui.view.layout import Rect
+from cbtui.view.requests import lines
+from cbtui.view.scene import Scene
+from cbtui.widgets.rows import _runs
+
+
+class Frame(Widget, can_focus=True):
+    """See the package docstring."""
+
+    DEFAULT_CSS = "Frame { width: 1fr; height: 1fr; }"
+
+    @dataclass
+    class Picked(Message):
+        """A click on something that means something; ``button`` 1 is the left one, ``double`` the second click."""
+
+        hit: Hit
+        button: int
+        double: bool = False
+
+    @dataclass
+    class Scrolled(Message):
+        """The wheel over a pane."""
+
+        pane: str
+        delta: int
+
+    def __init__(self, theme: Theme, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._theme = theme
+        self._state: MonitorState | None = None
+        self._chrome = Chrome()
+        self._rows: list[Row] = []
+        self._strips: list[Strip] = []
+        self._hits: dict[int, list[Hit]] = {}
+        self._rects: list[Rect] = []
+        self._panels: dict[str, Panel] = {}
+        self._drawn: tuple[object, ...] = ()
+        self._ground = theme.style("text")
+
+    @property
+    def theme(self) -> Theme:
+        return self._theme
+
+    @theme.setter
+    def theme(self, theme: Theme) -> None:
+        self._theme = theme
+        self._ground = theme.style("text")
+        self._drawn = ()
+        self.show(self._state, self._chrome)
+
+    @property
+    def visible_requests(self) -> tuple[int, ...]:
+        """Keys of the request rows in the order drawn."""
+        rect = next((r for r in self._rects if r.name in ("requests", "gantt")), None)
+        if rect is None:
+            return ()
+        keys: list[int] = []
+        for y in range(rect.y, rect.y + rect.height):
+            for hit in self._hits.get(y, ()):
+                if hit.kind == "request" and hit.value not in keys and rect.x <= hit.x0 < rect.x + rect.width:
+                    keys.append(int(hit.value))
+        return tuple(keys)
+
+    @property
+    def request_order(self) -> tuple[int, ...]:
+        """Keys of all requests in the order of the table, those out of sight too."""
+        if self._state is None:
+            return ()
+        scene = Scene.of(self._state, self._chrome, self._theme)
+        return tuple(line.story.key for line in lines(scene))
+
+    @property
+    def panes(self) -> tuple[str, ...]:
+        """Names of the panes shown, in tab order."""
+        return tuple(rect.name for rect in self._rects if rect.name not in ("hud", "keys"))
+
+    def hit(self, x: int, y: int) -> Hit | None:
+        """What lies under a cell."""
+        found = [hit for hit in self._hits.get(y, ()) if hit.x0 <= x < hit.x1]
+        return min(found, key=lambda hit: hit.x1 - hit.x0, default=None)
+
+    def pane_at(self, x: int, y: int) -> str:
+        """Name of the pane under a cell, "" for none."""
+        for rect in self._rects:
+            if rect.x <= x < rect.x + rect.width and rect.y <= y < rect.y + rect.height:
+                return rect.name
+        return ""
+
+    def text(self) -> str:
+        return frames.screen_text(self._rows)
+
+    @property
+    def rows(self) -> list[Row]:
+        """The rows as drawn last."""
+        return self._rows
+
+    def show(self, state: MonitorState | None, chrome: Chrome, tick: int | None = None) -> None:
+        """Bring the screen up to date with ``state`` and ``chrome``; with ``tick``, slow panes only when it is due."""
+        self._state, self._chrome = state, chrome
+        width, height = self.size
+        if not width or not height:
+            return
+        step = state.step if state is not None else -1
+        seen = state.picture if state is not None else None
+        drawn = (id(state), step, id(seen), chrome, width, height)
+        if drawn == self._drawn:
+            return
+        only_step = tick is not None and self._drawn[3:] == drawn[3:] and self._drawn[:1] == drawn[:1]
+        if state is None or layout.size_class(width, height) == "tiny":
+            self._rects, self._panels = [], {}
+            panel = frames.compose(state, chrome, self._theme, width, height)
+        else:
+            panel = self._draw(state, chrome, width, height, tick if only_step else None)
+        stale = only_step and any(frames.PACE.get(r.name, 1) > 1 and tick % frames.PACE[r.name] for r in self._rects)
+        self._drawn = (id(state), -1, 0, *drawn[3:]) if stale else drawn
+        self._accept(panel)
+
+    def _draw(self, state: MonitorState, chrome: Chrome, width: int, height: int, tick: int | None) -> Panel:
+        scene = Scene.of(state, chrome, self._theme)
+        rects = frames.plan(scene, width, height)
+        if tick is None or rects != self._rects:
+            self._panels, tick = {}, None
+        for rect in rects:
+            if tick is None or tick % frames.PACE.get(rect.name, 1) == 0:
+                self._panels[rect.name] = frames.draw(scene, rect, width, height)
+        self._rects = rects
+        return frames.assemble(rects, self._panels, width, height, self._theme)
+
+    def _accept(self, panel: Panel) -> None:
+        old, strips, dirty = self._rows, [], []
+        for y, row in enumerate(panel.rows):
+            if y < len(old) and (row is old[y] or row == old[y]):
+                strips.append(self._strips[y])
+            else:
+                strips.append(Strip(row, self.size.width))
+                dirty.append(y)
+        self._rows, self._strips = panel.rows, strips
+        self._hits = {}
+        for hit in panel.hits:
+            self._hits.setdefault(hit.y, []).append(hit)
+        if len(panel.rows) != len(old):
+            self.refresh()
+            return
+        for start, stop in _runs(dirty):
+            self.refresh(Region(0, start, self.size.width, stop - start))
+
+    def render_line(self, y: int) -> Strip:
+        if y < len(self._strips):
+            return self._strips[y].adjust_cell_length(self.size.width, self._ground)
+        return Strip([Segment(" " * self.size.width, self._ground or Style.null())], self.size.width)
+
+    def on_resize(self, event: events.Resize) -> None:
+        self._drawn = ()
+        self.show(self._state, self._chrome)
+
+    def on_click(self, event: events.Click) -> None:
+        hit = self.hit(event.x, event.y)
+        if hit is not None:
+            event.stop()
+            self.post_message(self.Picked(hit, event.button, event.chain > 1))
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        self._wheel(event, 1)
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        self._wheel(event, -1)
+
+    def _wheel(self, event: events.MouseEvent, delta: int) -> None:
+        pane = self.pane_at(event.x, event.y)
+        if pane:
+            event.stop()
+            self.post_message(self.Scrolled(pane, delta))
