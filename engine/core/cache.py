@@ -76,7 +76,8 @@ class PagedCache:
     Methods that only look say so; all others change the pool and the tables of one sequence.
 
     Attributes:
-        recycle_at: values of ``settled % page_size`` at which some window has just passed a whole page.
+        windows: each sliding window once, with the index of one of its groups. Groups of one window recycle together,
+            so one tells whether there is anything to recycle.
 
     Args:
         layout: shape of the cache.
@@ -90,7 +91,7 @@ class PagedCache:
         self.num_groups = len(layout.groups)
         self.allocators: tuple[Allocator, ...] = tuple(allocator_for(g, layout.page_size) for g in layout.groups)
         self.sliding = tuple(a for a in self.allocators if isinstance(a, SlidingAttentionCacheAllocator))
-        self.recycle_at = frozenset((a.window - 1) % layout.page_size for a in self.sliding)
+        self.windows = tuple({a.window: a.index for a in self.sliding}.items())
         self.pool = BlockPool(layout.num_blocks, self.num_groups, verify)
         self.host = HostPool(layout.host_blocks)
         self.digest = digest
@@ -167,9 +168,7 @@ class PagedCache:
         hit = chain.hit
         if not hit.pages:
             return hit
-        refs = self.pool.refs
-        revived = sum(1 for _, blocks in hit.shared for block in blocks if refs[block] == 0)
-        return Hit(hit.pages, hit.tokens, hit.shared, revived)
+        return self._hit(hit.pages, hit.tokens, hit.shared)
 
     def lookup_sibling(self, seq: Sequence, source: Sequence) -> Hit | None:
         """Like ``lookup`` for a new sequence whose prompt ``source`` has written: all of it but the last token.
@@ -186,7 +185,11 @@ class PagedCache:
         tail = tuple(table[pages] for table in source.tables)
         if TRASH_BLOCK in tail:
             return None
-        return Hit(hit.pages, seq.num_prompt - 1, hit.shared, hit.revived, tail)
+        shared = []
+        for allocator, (first, blocks) in zip(self.allocators, hit.shared, strict=False):
+            kept = allocator.first_kept(seq.num_prompt - 1)
+            shared.append((kept, blocks[kept - first :]))
+        return self._hit(hit.pages, seq.num_prompt - 1, tuple(shared), tail)
 
     def clear(self) -> int:
         """Forget every published block; what sequences hold now is never published. Returns how many were published."""
@@ -297,11 +300,11 @@ class PagedCache:
 
     # -- host memory --------------------------------------------------------------------------------------------------
 
-    def offload(self, seq: Sequence) -> tuple[tuple[tuple[int, int], ...], int]:
+    def offload(self, seq: Sequence) -> tuple[tuple[int, int], ...]:
         """Move a sequence with nothing in flight to the host pool, which has room for it.
 
         Returns:
-            Copies to make, (block, host slot), and the number of blocks that became usable.
+            Copies to make, (block, host slot).
         """
         log, key = self.pool.log, seq.key
         copies = []
@@ -314,7 +317,8 @@ class PagedCache:
                 copies.append((block, slot))
                 if log is not None:
                     log.append(BlockDelta(OFFLOAD, block, key, group, index, slot))
-        return tuple(copies), self.release(seq)
+        self.release(seq)
+        return tuple(copies)
 
     def restore(self, seq: Sequence, num_tokens: int, step: int) -> tuple[tuple[int, int], ...]:
         """Bring a sequence back and take blocks for ``num_tokens`` more. The caller quoted before.
@@ -360,6 +364,14 @@ class PagedCache:
         if chain is None:
             chain = self.chains[seq.key] = Chain(root_digest(seq.request.salt))
         return chain
+
+    def _hit(
+        self, pages: int, tokens: int, shared: tuple[tuple[int, tuple[int, ...]], ...], fork: tuple[int, ...] = ()
+    ) -> Hit:
+        """A hit whose blocks are counted as the pool is now."""
+        refs = self.pool.refs
+        revived = sum(1 for _, blocks in shared for block in blocks if refs[block] == 0)
+        return Hit(pages, tokens, shared, revived, fork)
 
     def _page(self, seq: Sequence, chain: Chain, index: int) -> Page:
         """Contents of a full page of known tokens, made on first use."""

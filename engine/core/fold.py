@@ -103,7 +103,10 @@ class _Player:
             self._seq(output.seq).output.append(output.token)
         self.gone = []
         for change in record.changes:
-            self._seq(change.seq).change = change
+            seq = self._seq(change.seq)
+            seq.change = change
+            if change.row < 0:  # holds no blocks; entries behind a window have no deltas of their own
+                seq.tables = [[] for _ in range(self.num_groups)]
             if _is_gone(change):
                 self.gone.append(change.seq)
         self.settings.update(record.settings)

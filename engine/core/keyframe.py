@@ -53,6 +53,8 @@ def collect_events(state: State, step: int | None) -> StepEvents:
         journal.settings,
     )
     journal.clear()
+    # What happens before the next plan belongs to the next record.
+    state.cache.pool.step = state.step + 1
     return events
 
 

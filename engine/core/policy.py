@@ -30,13 +30,14 @@ def margin_blocks(settings: SchedulerSettings, num_blocks: int) -> int:
     return math.ceil(settings.safety_margin * num_blocks - 1e-9)
 
 
-def newer_than(seq: Sequence, running: Mapping[int, Sequence]) -> Iterator[Sequence]:
+def newer_than(seq: Sequence, running: dict[int, Sequence]) -> Iterator[Sequence]:
     """Running sequences admitted after ``seq``, the newest first: the order in which victims are looked for.
 
     Nobody makes room by pushing out somebody older. So the oldest running sequence always gets what it needs, ends some
     day, and hands its place on: nobody can push each other out in turns.
     """
-    for other in reversed(running.values()):
+    for key in reversed(running):
+        other = running[key]
         if other is seq:
             return
         yield other

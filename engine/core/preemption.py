@@ -52,19 +52,22 @@ def preempt(state: State, walk: Walk, victim: Sequence, reason: Sequence) -> Non
     victim.row = -1
     victim.preemptions += 1
     state.held.pop(victim.key, None)
+    before = cache.pool.usable
+    cache.recycle(victim)
     blocks = cache.held_by(victim)
     if blocks <= len(cache.host.free):
-        copies, freed = cache.offload(victim)
+        copies = cache.offload(victim)
         walk.offload.extend(copies)
         verdict = Verdict.OFFLOAD
         totals.offloads += 1
         totals.offloaded_blocks += blocks
     else:
         drop_work(state, victim)
-        freed = cache.restart(victim)
+        cache.restart(victim)
         verdict = Verdict.RECOMPUTE
     state.line.put_back(victim)
     walk.disturbed = True
+    freed = cache.pool.usable - before
     walk.decisions[victim.key] = Decision(victim.key, verdict, reason.key, freed)
     if state.journal.on:
         state.journal.touched[victim.key] = victim

@@ -21,7 +21,7 @@ def plan_decodes(state: State, walk: Walk, seqs: Iterable[Sequence], behind_pref
         behind_prefill: prefills were planned before, so a decode without budget was held back by them.
     """
     cache, page_size, decisions, slices = state.cache, state.cache.page_size, walk.decisions, walk.slices
-    recycle_at = cache.recycle_at
+    windows = cache.windows
     held, stateful = state.held, state.stateful
     left = min(walk.left, walk.rows - len(slices))
     for seq in seqs:
@@ -36,8 +36,10 @@ def plan_decodes(state: State, walk: Walk, seqs: Iterable[Sequence], behind_pref
             _hold_back(state, walk, seq, behind_prefill)
             continue
         new = 0
-        if recycle_at and (start - seq.in_flight) % page_size in recycle_at:
-            cache.recycle(seq)
+        for window, group in windows:
+            behind = (start - seq.in_flight - window + 1) // page_size
+            if behind > 0 and seq.tables[group][behind - 1]:
+                cache.recycle(seq)
         if start == len(seq.tables[0]) * page_size:
             if cache.pool.usable < cache.num_groups and not make_room(state, walk, seq, cache.num_groups):
                 walk.wait(seq, Verdict.WAIT_BLOCKS, cache.num_groups, cache.pool.usable, "blocks")
