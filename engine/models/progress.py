@@ -1,7 +1,8 @@
 """How loading tells what it is doing, and how it is stopped."""
 
+import operator
 import time
-from collections.abc import Callable, Iterable, Iterator, Sized
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -65,8 +66,8 @@ class ReportingBar:
     ) -> None:
         self._report = report
         self._iterable = iterable
-        if total is None and isinstance(iterable, Sized):
-            total = len(iterable)
+        if total is None and iterable is not None:
+            total = operator.length_hint(iterable) or None
         self.total = total
         self.n = 0.0
 

@@ -1,0 +1,152 @@
+"""``cbtui generate`` and ``cbtui --once`` on a tiny model: results, order, codes, interrupts, closed pipes."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from tests.cli.tiny_files import make_tokenizer
+from tests.tiny import reference
+
+ROOT = Path(__file__).parents[2]
+Command = Callable[..., subprocess.CompletedProcess[str]]
+SMALL = ("--num-blocks", "64", "--page-size", "4", "--max-batch-tokens", "16")
+
+
+def expected(folder: Path, text: str, count: int, chat: bool = True) -> list[int]:
+    """What ``model.generate`` gives for one prompt alone."""
+    model = AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager", dtype=torch.float32)
+    ids = make_tokenizer()(f"<{text}>" if chat else text)["input_ids"]
+    return reference(model, ids, count)
+
+
+def test_json_lines_in_input_order_equal_to_each_prompt_alone(cbtui: Command, tiny_folder: Path) -> None:
+    prompts = ["one", "the second prompt", "3"]
+    given = [part for text in prompts for part in ("--prompt", text)]
+    result = cbtui("generate", "--model", tiny_folder, "--json", "--max-new-tokens", "6", *SMALL, *given)
+    assert result.returncode == 0, result.stderr
+    records = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [record["prompt"] for record in records] == prompts
+    for record, text in zip(records, prompts, strict=True):
+        assert record["tokens"] == expected(tiny_folder, text, 6)
+        assert record["text"] == make_tokenizer().decode(record["tokens"], skip_special_tokens=True)
+        assert (record["finish_reason"], record["error"]) == ("length", None)
+        assert record["prompt_tokens"] == len(text) + 2 and record["time_to_first_token"] >= 0
+    assert re.search(r"3 requests, 18 tokens in \d", result.stderr)
+
+
+def test_one_prompt_from_standard_input_as_text(cbtui: Command, tiny_folder: Path) -> None:
+    result = cbtui("generate", "--model", tiny_folder, "--max-new-tokens", "5", "--no-chat", *SMALL, stdin="plain\n")
+    tokens = expected(tiny_folder, "plain", 5, chat=False)
+    assert result.stdout == make_tokenizer().decode(tokens, skip_special_tokens=True) + "\n"
+
+
+def test_a_prompts_file_with_fields_of_its_own(cbtui: Command, tiny_folder: Path, tmp_path: Path) -> None:
+    stop = make_tokenizer().decode(expected(tiny_folder, "a", 8)[3:4])
+    lines = [
+        {"prompt": "a", "id": "first", "max_new_tokens": 2, "logprobs": True},
+        {"prompt": "b", "temperature": 1.0, "seed": 3, "copies": 2},
+        {"prompt": "a", "id": "cut", "max_new_tokens": 8, "stop": stop},
+    ]
+    path = tmp_path / "prompts.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    runs = [
+        cbtui("generate", "--model", tiny_folder, "--prompts-file", path, "--json", "--max-new-tokens", "4", *SMALL)
+        for _ in range(2)
+    ]
+    records = [json.loads(line) for line in runs[0].stdout.splitlines()]
+    assert (records[0]["id"], len(records[0]["tokens"])) == ("first", 2)
+    assert len(records) == 4 and len(records[0]["logprobs"]) == 2
+    assert records[1]["tokens"] != records[2]["tokens"]  # copies draw with seeds of their own
+    assert records[3]["finish_reason"] == "stop_string" and stop not in records[3]["text"]
+    again = [json.loads(line) for line in runs[1].stdout.splitlines()]
+    assert [r["tokens"] for r in again] == [r["tokens"] for r in records]
+
+
+def test_a_refused_request_is_told_and_the_others_run(cbtui: Command, tiny_folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "prompts.jsonl"
+    path.write_text('{"prompt": "good"}\n{"prompt": [1, 97]}\n{"prompt": "fine"}\n')
+    result = cbtui(
+        "generate", "--model", tiny_folder, "--prompts-file", path, "--json", "--max-new-tokens", "2", *SMALL
+    )
+    records = [json.loads(line) for line in result.stdout.splitlines()]
+    assert result.returncode == 1
+    assert [record["finish_reason"] for record in records] == ["length", None, "length"]
+    assert "97" in records[1]["error"]
+
+
+def test_a_configuration_that_cannot_work_here(cbtui: Command, tiny_folder: Path) -> None:
+    result = cbtui("generate", "--model", tiny_folder, "--prompt", "a", "--num-blocks", str(10**12))
+    assert result.returncode == 2
+    lines = [line for line in result.stderr.splitlines() if line.startswith("cbtui: ")]
+    assert len(lines) == 1 and "num_blocks" in lines[0] and "Traceback" not in result.stderr
+
+
+def test_once_prints_one_frame_of_the_size_asked_for(cbtui: Command, tiny_folder: Path) -> None:
+    result = cbtui(
+        *("--once", "--model", tiny_folder, "--size", "80x24", "--max-new-tokens", "5"),
+        *("--prompt", "one", "--prompt", "two"),
+    )
+    assert result.returncode == 0, result.stderr
+    lines = result.stdout.splitlines()
+    assert len(lines) == 24 and max(len(line) for line in lines) <= 80
+    assert "tiny-llama" in lines[0]
+    assert sum("length" in line or "finished" in line for line in lines) >= 1
+
+
+def test_once_can_stop_in_the_middle(cbtui: Command, tiny_folder: Path) -> None:
+    result = cbtui(
+        *("--once", "--steps", "3", "--model", tiny_folder, "--prompt", "one", "--max-new-tokens", "50", "--ascii"),
+    )
+    assert result.returncode == 0, result.stderr
+    assert "step 3" in result.stdout and "decode" in result.stdout
+    assert result.stdout.isascii()
+
+
+def start(folder: Path, tmp_path: Path, *arguments: str) -> subprocess.Popen[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1", "XDG_CACHE_HOME": str(tmp_path)}
+    command = [sys.executable, "-m", "cbtui", "generate", "--model", str(folder), "--json", *arguments]
+    return subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+
+
+@pytest.fixture
+def endless(tmp_path: Path) -> Path:
+    """A file of prompts that would take minutes, the first one a short one."""
+    path = tmp_path / "many.jsonl"
+    first = {"prompt": "first", "max_new_tokens": 1}
+    rest = [{"prompt": f"{i}", "max_new_tokens": 480} for i in range(400)]
+    path.write_text("".join(json.dumps(line) + "\n" for line in [first, *rest]))
+    return path
+
+
+def test_ctrl_c_ends_it_cleanly(tiny_folder: Path, tmp_path: Path, endless: Path) -> None:
+    process = start(tiny_folder, tmp_path, "--prompts-file", str(endless), *SMALL)
+    assert process.stdout is not None and json.loads(process.stdout.readline())["prompt"] == "first"
+    sent = time.monotonic()
+    os.killpg(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130 and "Traceback" not in errors and "cbtui: interrupted" in errors
+    assert time.monotonic() - sent < 30
+
+
+def test_a_reader_that_goes_away_ends_it_cleanly(tiny_folder: Path, tmp_path: Path, endless: Path) -> None:
+    rows = [json.loads(line) for line in endless.read_text().splitlines()]
+    endless.write_text("".join(json.dumps({**row, "max_new_tokens": 2}) + "\n" for row in rows))
+    process = start(tiny_folder, tmp_path, "--prompts-file", str(endless), *SMALL)
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.stdout.close()
+    assert process.stderr is not None
+    errors = process.stderr.read()
+    assert process.wait(timeout=60) == 141 and "Traceback" not in errors and "BrokenPipe" not in errors
