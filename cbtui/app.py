@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
-from textual.timer import Timer
+from textual.screen import Screen
 
 from cbtui import actions
 from cbtui.commands import ActionProvider
@@ -32,6 +32,10 @@ SWITCH_INTERVAL = 0.001
 """Seconds after which a busy Python thread must hand over: brings the event loop's lag under a busy engine down."""
 
 
+class MonitorScreen(Screen[None], inherit_bindings=False):
+    """The screen below all dialogs. It has no keys of its own, so that every key is an action of the registry."""
+
+
 class MonitorApp(App[int], inherit_bindings=False):
     """The monitor. ``session`` is the engine's side, ``chrome`` what the person chose; a frame is drawn from both."""
 
@@ -50,6 +54,7 @@ class MonitorApp(App[int], inherit_bindings=False):
         *,
         session: Session | None = None,
         clock: Callable[[], float] = time.monotonic,
+        ticks_per_second: float = TICKS_PER_SECOND,
     ) -> None:
         self.store = SettingsFile(launch.config_dir)
         kept = self.store.settings
@@ -71,7 +76,7 @@ class MonitorApp(App[int], inherit_bindings=False):
         self.want_preview = True
         self._notice_until = 0.0
         self._ticks = 0
-        self._timer: Timer | None = None
+        self._ticks_per_second = ticks_per_second
         self._do = {name: getattr(group, name) for group in (g(self) for g in actions.GROUPS) for name in _own(group)}
         for theme in all_themes():
             self.register_theme(theme)
@@ -90,6 +95,9 @@ class MonitorApp(App[int], inherit_bindings=False):
     def get_theme_variable_defaults(self) -> dict[str, str]:
         return css_variables(theme_named("dark"))
 
+    def get_default_screen(self) -> Screen[None]:
+        return MonitorScreen(id="_default")
+
     def compose(self) -> ComposeResult:
         yield self.frame
 
@@ -97,7 +105,8 @@ class MonitorApp(App[int], inherit_bindings=False):
         if self.store.problem:
             self.session.say(self.store.problem, "error")
         self._draw()
-        self._timer = self.set_interval(1 / TICKS_PER_SECOND, self.tick)
+        if self._ticks_per_second:
+            self.set_interval(1 / self._ticks_per_second, self.tick)
         self.call_after_refresh(self.session.load)
 
     # ---- drawing

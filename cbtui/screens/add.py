@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from textual import events, on
-from textual.binding import BindingType
+from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 from textual.message import Message
 from textual.widget import Widget
@@ -64,7 +64,10 @@ class PromptArea(TextArea):
 class AddDialog(Dialog[RequestSpec]):
     """Answers with the request to add, or None."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [("ctrl+t", "template", "template"), ("ctrl+d", "copy", "copy")]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("ctrl+t", "template", "template", priority=True),
+        Binding("ctrl+d", "copy", "copy", priority=True),  # else the prompt takes it for "delete to the right"
+    ]
     GAP_HEIGHT: ClassVar[int] = 30
 
     def __init__(self, theme: Theme, spec: RequestSpec, facts: AddFacts, count: Count) -> None:

@@ -66,8 +66,7 @@ async def playing(tmp_path: Any, size: tuple[int, int] = (120, 36), **options: A
     """A running application whose engine is loaded; ``options`` go to ``Stage``."""
     stage = Stage(tmp_path, **options)
     session = Session(stage.options, make_worker=lambda name: InlineWorker(), clock=stage.clock)
-    app = MonitorApp(stage.options, session=session, clock=stage.clock)
-    app.TICKS = 0
+    app = MonitorApp(stage.options, session=session, clock=stage.clock, ticks_per_second=0)
     async with app.run_test(size=size) as pilot:
         play = Play(app, pilot, stage)
         await pilot.pause()
