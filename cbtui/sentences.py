@@ -1,5 +1,7 @@
 """Every decision as a sentence with its numbers, in wordings from long to short; the view takes the longest that fits."""
 
+import re
+
 from cbtui.model import LogEntry
 from cbtui.picture import Live
 from cbtui.stories import Story
@@ -47,7 +49,7 @@ def why(scene: Scene, story: Story) -> Wordings:
     """Why a request is where it is."""
     live = scene.live(story.key)
     if story.is_refused:
-        return (f"refused: {story.refusal}", story.refusal)
+        return refusal(story.refusal)
     if live is None or live.change.place == "done":
         return _why_ended(scene, story, live)
     decision = scene.decision(story)
@@ -64,6 +66,14 @@ def why(scene: Scene, story: Story) -> Wordings:
             prefix = f"preempted {live.change.preemptions}×, waits: "
         return _WAITS[decision.verdict](scene, decision, prefix)
     return _why_active(scene, story, live, decision)
+
+
+def refusal(text: str) -> Wordings:
+    """Why a request was turned away, in as much detail as there is room for."""
+    text = re.sub(r"^request '[^']*': ", "", text)
+    shorter = re.split(r"[,;:] ", text)
+    return tuple(dict.fromkeys((f"refused: {text}", text, f"refused: {', '.join(shorter[:2])}", ", ".join(shorter[:2]),
+                                f"refused: {shorter[0]}", shorter[0])))  # fmt: skip
 
 
 def _why_active(scene: Scene, story: Story, live: Live, decision: Decision) -> Wordings:
@@ -86,6 +96,7 @@ def _why_active(scene: Scene, story: Story, live: Live, decision: Decision) -> W
         return (
             f"back from CPU: {count(a, 'block')} copied in this step, {b} host slots still in use by others",
             f"back from CPU: {count(a, 'block')} copied in this step",
+            f"back from CPU: {count(a, 'block')} copied",
             f"{count(a, 'block')} back from CPU",
         )
     if decision.verdict is Verdict.OFFLOAD:
@@ -293,7 +304,7 @@ def _other_line(who: str, entry: LogEntry) -> Wordings:
     if entry.kind == Verdict.REJECT_TOO_LONG:
         return (f"{who} refused: {entry.a} tokens, the model allows {entry.b}", f"{who} is too long")
     if entry.kind == "refused":
-        return (f"{who} refused: {entry.text}",)
+        return tuple(f"{who} {words}" for words in refusal(entry.text) if words.startswith("refused"))
     if entry.kind == "setting":
         return (f"setting {entry.text}", entry.text)
     if entry.kind == "missed":

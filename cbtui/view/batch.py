@@ -196,7 +196,7 @@ def _chunk(
     what = "recompute" if again else "prefill"
     of = f" of {total}" if total is not None and not again else ""
     wordings = (
-        f"  {what} {count(part.query, 'token')}, prompt {part.past} {arrow} {until}{of} ",
+        f"  {what} {count(part.query, 'token')}, {'cache' if again else 'prompt'} {part.past} {arrow} {until}{of} ",
         f" {what} {part.query}: {part.past} {arrow} {until}{of} ",
         f" {what} {part.query} ",
         f" {part.query} ",
@@ -215,12 +215,13 @@ def _chunk(
 def _hatch(scene: Scene, row: RowBuilder, plan: PlanPreview, tokens: int, cells: int) -> None:
     theme = scene.theme
     faint, dim = theme.style("faint"), theme.style("muted")
-    text = choose(unused(scene, tokens, plan), max(0, cells - 6), theme.glyphs.ellipsis) if cells >= 9 else ""
-    if not text:
+    fitting = [words for words in unused(scene, tokens, plan) if len(words) + 4 <= cells]
+    if not fitting:
         row.put(theme.glyphs.hatch * cells, faint)
         return
-    row.put(theme.glyphs.hatch * 3, faint).put(f" {text} ", dim)
-    row.put(theme.glyphs.hatch * (cells - 5 - len(text)), faint)
+    lead = 3 if len(fitting[0]) + 8 <= cells else 1
+    row.put(theme.glyphs.hatch * lead, faint).put(f" {fitting[0]} ", dim)
+    row.put(theme.glyphs.hatch * (cells - lead - 2 - len(fitting[0])), faint)
 
 
 def _unplanned(scene: Scene, width: int, gutter: int) -> Row:

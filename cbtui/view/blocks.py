@@ -165,7 +165,7 @@ def shape(num_blocks: int, width: int, rows: int, *, gutter: bool, tiles: bool) 
     all blocks fit; when even single cells are too few, each stands for as many blocks as it takes.
     """
     digits = max(3, len(str(num_blocks))) + 1 if gutter else 0
-    room = max(1, width - digits)
+    room = max(1, width - digits if gutter else width - 2)
 
     def even(cells: int) -> int:
         return cells - cells % 16 if cells >= 16 and gutter else cells
@@ -195,7 +195,7 @@ def map_rows(scene: Scene, width: int, rows: int, *, gutter: bool, tiles: bool, 
         row = RowBuilder(width, theme.style("muted"))
         if plan.gutter:
             row.right(str(y * plan.columns * plan.per_cell), plan.gutter - 1).put(" ")
-        elif width > plan.columns * plan.tile:
+        elif width > 2:
             row.put(" ")
         for x, cell in enumerate(part):
             first = cell.run != previous or x == 0
@@ -407,7 +407,12 @@ def _pad(row: Row, width: int, scene: Scene) -> Row:
 
 
 def _facts(scene: Scene, width: int) -> list[Part]:
-    facts = [Part(equation(scene), 9)]
+    theme = scene.theme
+    parts = equation(scene)
+    if sum(len(text) for text, _ in parts) + 11 > width:
+        strong, dim = theme.style("bright", bold=True), theme.style("muted")
+        parts = ((f"{scene.picture.used}/{scene.picture.num_blocks}", strong), (" used", dim))
+    facts = [Part(parts, 9)]
     if width >= 90 and scene.hybrid:
         full = sum(1 for b in scene.picture.blocks if b.state == "owned" and not scene.picture.is_window(b.group))
         text = f"used = {full} full + {scene.picture.used - full} window"

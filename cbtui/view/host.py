@@ -28,7 +28,8 @@ def host(scene: Scene, width: int, height: int, *, tiles: bool = False, gutter: 
     if scene.chrome.block_bytes and width >= 70:
         facts.append(Part(((f"{total * scene.chrome.block_bytes / 2**20:.0f} MiB", dim),), 2))
     rows: list[Row] = [heading(theme, width, title, facts)]
-    lanes = _lanes(scene, width)
+    indent = max(3, len(str(total))) + 1 if gutter else 0
+    lanes = _lanes(scene, width, indent)
     room = max(1, height - 1 - min(len(lanes), 3) - 1)
     slots, hits = _slots(scene, width, min(room, 3 if height < 12 else room), tiles=tiles, gutter=gutter)
     hits = [Hit(h.y + 1, h.x0, h.x1, h.kind, h.value) for h in hits]
@@ -42,7 +43,7 @@ def host(scene: Scene, width: int, height: int, *, tiles: bool = False, gutter: 
         more = RowBuilder(width, dim).put(f"  and {len(lanes) - len(shown)} more"[:width])
         rows.append(more.done())
     rows += [blank(theme, width)] * (height - 1 - len(rows))
-    rows.append(_left(scene, width))
+    rows.append(_left(scene, width, indent))
     return Panel(rows[:height], [h for h in hits if h.y < height])
 
 
@@ -94,7 +95,7 @@ def _owner(scene: Scene, slot: int, per_cell: int) -> tuple[int, int, int] | Non
     return next((o for o in owners if o is not None and o[0] == held), None)
 
 
-def _lanes(scene: Scene, width: int) -> list[tuple[Row, int]]:
+def _lanes(scene: Scene, width: int, indent: int) -> list[tuple[Row, int]]:
     """One line per sequence that moved in this step or is parked, movers first."""
     picture, theme, glyphs = scene.picture, scene.theme, scene.theme.glyphs
     out, back = Counter(picture.moves.out_slots.values()), Counter(picture.moves.back_slots.values())
@@ -118,8 +119,8 @@ def _lanes(scene: Scene, width: int) -> list[tuple[Row, int]]:
     rows = []
     for seq, glyph, wordings, moving in lanes:
         name = scene.label(seq)
-        row = RowBuilder(width, theme.style("text"))
-        row.put(f"{glyph} {name} "[:width], theme.tile(scene.hue(seq), "bold"))
+        row = RowBuilder(width, theme.style("text")).to(indent)
+        row.put(f"{glyph} {name} "[: row.left], theme.tile(scene.hue(seq), "bold"))
         row.put(choose(wordings, row.left, theme.glyphs.ellipsis), theme.style("text" if moving else "muted"))
         rows.append((row.done(), seq))
     return rows
@@ -133,12 +134,13 @@ def _since(scene: Scene, seq: int) -> str:
     return f" since step {phase.start}, {count(scene.step - phase.start, 'step')}"
 
 
-def _left(scene: Scene, width: int) -> Row:
+def _left(scene: Scene, width: int, indent: int = 0) -> Row:
     """What new prompts may take: usable − margin."""
     theme, picture, glyphs = scene.theme, scene.picture, scene.theme.glyphs
     dim, text = theme.style("muted"), theme.style("text")
     left = picture.usable - scene.margin
-    row = RowBuilder(width, text)
+    row = RowBuilder(width, text).to(indent)
+    width -= indent
     lead = next((w for w in ("for new prompts in the next step: ", "for new prompts: ", "")
                  if len(w) + 16 <= width), "")  # fmt: skip
     if left <= 0:

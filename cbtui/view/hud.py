@@ -85,7 +85,7 @@ def hud(scene: Scene, width: int) -> Panel:
     kept_right = [part for part in kept if part not in left]
     row = RowBuilder(width, theme.style("text", bg))
     for index, part in enumerate(kept_left):
-        row.put("" if not index else " " if index == 1 else " " * gap).spans(part.spans)
+        row.put(" " * (0, 1, gap - 1)[index] if index < 3 else " " * gap).spans(part.spans)
     inner = 3 if wide else 2
     right_width = sum(p.width for p in kept_right) + inner * max(0, len(kept_right) - 1)
     if kept_right and kept_right[-1].priority == 80:

@@ -12,7 +12,7 @@ from cbtui.view.chrome import Hit
 from cbtui.view.scene import Scene
 
 ATTENTION = {
-    "waiting": 0, "to_cpu": 1, "to_gpu": 1, "on_cpu": 2, "stalled": 3, "prefill": 3, "decode": 4,
+    "waiting": 0, "on_cpu": 0, "to_cpu": 1, "to_gpu": 1, "stalled": 3, "prefill": 3, "decode": 4,
     "refused": 5, "failed": 5, "cancelled": 6, "finished": 6,
 }  # fmt: skip
 WORDS = {
@@ -48,7 +48,7 @@ def lines(scene: Scene) -> list[Line]:
 
     def attention(line: Line) -> tuple[int, int]:
         story, group = line.story, ATTENTION.get(line.state, 4)
-        if line.state == "waiting":
+        if group == 0:
             return group, place.get(story.key, 1 << 30)
         if group >= 5:
             return group, -max(story.ended, 0)
@@ -155,7 +155,8 @@ def _splitter(scene: Scene, width: int, wide: bool):
     def is_long(line: Line) -> bool:
         if line.state not in MOVING:
             return False
-        return width_of(_second_choice(sentences.why(scene, line.story))) > room
+        wordings = sentences.why(scene, line.story)
+        return all(width_of(words) > room for words in wordings[:-1] or wordings)
 
     return is_long
 

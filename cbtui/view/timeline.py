@@ -8,7 +8,7 @@ from cbtui.view.cells import Panel, Part, Row, RowBuilder, heading
 from cbtui.view.chrome import Hit
 from cbtui.view.scene import Scene
 
-NICE = (1, 2, 3, 4, 5, 8, 10, 15, 20, 25, 30, 40, 50, 75, 100, 150, 200, 250, 300, 400, 500, 750)
+NICE = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 18, 20, 25, 30, 35, 40, 50, 60, 75, 100, 150, 200, 300, 400, 500)
 _RANK = "!POXS"
 
 
@@ -41,11 +41,12 @@ def columns(scene: Scene, width: int, each: int = 0) -> Columns:
     last = max(scene.state.step, first)
     count = last - first + 1
     if each <= 0:
-        each = next((n for n in NICE if n * width >= count), -(-count // width))
+        # a few of the oldest steps may go: a chart that is filled tells more than one that shows them all
+        each = next((n for n in NICE if n * width >= 0.9 * count), -(-count // width))
     shown = each * width
     if count > shown:  # keep the step shown in view, the newest steps when there is a choice
         end = min(last, max(scene.step + shown // 4, first + shown - 1))
-        first, last = end - shown + 1, end
+        first, last = -(-(end - shown + 1) // each) * each, end
     return Columns(first, last, each, width)
 
 
@@ -123,7 +124,7 @@ def axis(scene: Scene, width: int, indent: int, cols: Columns) -> Row:
     del stop
     labels: list[tuple[int, str, str]] = []
     every = next(n for n in (10, 20, 25, 50, 100, 200, 250, 500, 1000, 2000, 2500, 5000, 10_000, 10**9)
-                 if n >= 14 * cols.each)  # fmt: skip
+                 if n >= 11 * cols.each)  # fmt: skip
     starts = [cols.first, *range(every * (cols.first // every + 1), cols.last + 1, every)]
     for step in starts:
         labels.append((indent + cols.x(step), str(step), "muted"))

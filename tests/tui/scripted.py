@@ -167,15 +167,15 @@ ARRIVALS: dict[int, list[tuple[int, int, int]]] = {
 }  # fmt: skip
 
 
-def rush_hour(steps: int = 353, *, on_step: Callable[[Rig], None] | None = None) -> Rig:
+def rush_hour(steps: int = 355, *, on_step: Callable[[Rig], None] | None = None) -> Rig:
     """The scene of the pictures: arrivals A … Z, a shared prefix, windows, offloads, a cancel, a refusal."""
-    rig = make_rig()
+    rig = make_rig(num_blocks=304, host_blocks=48, safety_margin=0.0)
     number = 0
     for step in range(steps):
         for length, new, shared in ARRIVALS.get(step, ()):
             rig.add(f"req-{number:02d}", prompt(number, length, shared), new)
             number += 1
-        if step == 169:
+        if step == 300:
             rig.configure(safety_margin=0.15)
         if step == 226:
             rig.cancel("req-08")
