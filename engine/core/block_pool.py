@@ -129,16 +129,16 @@ class BlockPool:
 
     def clear(self) -> int:
         """Empty the prefix index. Cached blocks become free, owned ones private. Returns how many were published."""
-        published = [block for block in self.index.values() if self.refs[block]]
-        count = len(self.index)
-        for block in list(self.cached):
-            self._evict(block, -1)
+        published = list(self.index.values())
         for block in published:
             self.hide(block)
-        return count
+        return len(published)
 
     def hide(self, block: int) -> None:
-        """Take an owned, published block out of the prefix index. Its owners keep it."""
+        """Take a published block out of the prefix index. Owners keep it; a cached one becomes free."""
+        if not self.refs[block]:
+            self._evict(block, -1)
+            return
         self._unpublish(block)
         if self.log is not None:
             self.log.append(BlockDelta(EVICT, block, -1, self.groups[block]))

@@ -277,11 +277,16 @@ class PagedCache:
         return freed
 
     def disown(self, seq: Sequence) -> None:
-        """Take what only this sequence holds out of the prefix index: its contents are not to be trusted."""
-        for table in seq.tables:
-            for block in table:
-                if block != TRASH_BLOCK and self.pool.refs[block] == 1 and self.pool.pages[block] is not None:
-                    self.pool.hide(block)
+        """Take its prefix out of the index, except what others hold: its contents are not to be trusted.
+
+        What a window gave back before counts too.
+        """
+        pool = self.pool
+        for page in self.chains[seq.key].pages:
+            for group, table in enumerate(seq.tables):
+                block = pool.find(page, group)
+                if block and (pool.refs[block] == 0 or (pool.refs[block] == 1 and block in table)):
+                    pool.hide(block)
 
     def forget(self, seq: Sequence) -> int:
         """A sequence is over: release its blocks, its host slots and what was remembered. Returns blocks freed."""

@@ -17,7 +17,11 @@ from engine.core.observe import (
     TokenOutput,
 )
 from engine.core.plan import Slice, StepPlan
+from engine.core.quick import quick
 from engine.core.request import RequestStatus, SamplingParams, Sequence
+
+make_change = quick(SequenceChange)
+make_slice_record = quick(SliceRecord)
 
 MAX_WAITING_SHOWN = 1000
 """Keys of the line that a record lists; the true number stands beside them."""
@@ -115,7 +119,9 @@ class Journal:
 
 def slice_records(slices: Iterable[Slice]) -> tuple[SliceRecord, ...]:
     """Slices without their sequences."""
-    return tuple([SliceRecord(s.seq.key, "decode" if is_decode(s) else "prefill", s.length, s.start) for s in slices])
+    return tuple(
+        [make_slice_record(s.seq.key, "decode" if is_decode(s) else "prefill", s.length, s.start) for s in slices]
+    )
 
 
 def is_decode(piece: Slice) -> bool:
@@ -134,7 +140,7 @@ def place_of(seq: Sequence) -> str:
 
 def change_of(seq: Sequence) -> SequenceChange:
     """The visible values of a sequence now."""
-    return SequenceChange(
+    return make_change(
         seq.key, seq.status, place_of(seq), seq.computed, len(seq.tokens), seq.row, seq.cached_tokens,
         seq.preemptions, seq.recomputed, len(seq.host), seq.first_token_time, seq.finish_reason, seq.error,
     )  # fmt: skip

@@ -70,8 +70,7 @@ def enter(state: State, request: Request, now: float) -> list[Sequence]:
     refused = refusal(state, request)
     if refused is not None:
         state.totals.rejected += 1
-        if state.journal.on:
-            _record_refusal(state, request, refused, now)
+        _record_refusal(state, request, refused, now)
         raise RequestError(f"request {request.request_id!r}: {refused.text}")
     state.totals.accepted += 1
     family = []
@@ -168,8 +167,13 @@ def _leave_family(state: State, seq: Sequence) -> None:
 
 
 def _record_refusal(state: State, request: Request, refused: Refusal, now: float) -> None:
-    """Let a watcher see what was refused: it enters and ends in one record. Nobody else ever sees this sequence."""
+    """Let a watcher see what was refused: it enters and ends in one record. Nobody else ever sees this sequence.
+
+    Its key is used up in any case, so that watching changes nothing.
+    """
     seq = _new_sequence(state, request, 0)
+    if not state.journal.on:
+        return
     seq.status, seq.finish_reason = RequestStatus.FAILED, FinishReason.FAILED
     seq.error, seq.finished_time = refused.text, now
     journal = state.journal

@@ -5,11 +5,14 @@ from collections.abc import Iterable
 from engine.core.observe import Decision, Verdict
 from engine.core.plan import Slice
 from engine.core.preemption import count_rework, make_room
+from engine.core.quick import quick
 from engine.core.request import RequestStatus, Sequence
 from engine.core.state import State
 from engine.core.walk import Walk
 
 DECODE = Verdict.DECODE
+make_decision = quick(Decision)
+make_slice = quick(Slice)
 
 
 def plan_decodes(state: State, walk: Walk, seqs: Iterable[Sequence], behind_prefill: bool) -> None:
@@ -45,8 +48,8 @@ def plan_decodes(state: State, walk: Walk, seqs: Iterable[Sequence], behind_pref
                 walk.wait(seq, Verdict.WAIT_BLOCKS, cache.num_groups, cache.pool.usable, "blocks")
                 continue
             new = cache.extend(seq, 1)
-        slices.append(Slice(seq, start, 1, True, pending > 0, output + pending))
-        decisions[key] = Decision(key, DECODE, start, new)
+        slices.append(make_slice(seq, start, 1, True, pending > 0, output + pending))
+        decisions[key] = make_decision(key, DECODE, start, new)
         seq.computed = start + 1
         seq.in_flight += 1
         seq.pending = 1
