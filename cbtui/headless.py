@@ -4,14 +4,15 @@ import json
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from cbtui.launch import RequestSpec
 from cbtui.options import Choices, OptionError
 from cbtui.prompts import encode
 from cbtui.show import LoadLine, StatusLine
-from cbtui.start import ask_fetch, load_model, make_manager, requests_of
+from cbtui.start import ask_fetch, load_model, make_manager, requests_of, watchable_config
+from cbtui.submit import submit
 from engine.core.errors import RequestError
 from engine.core.request import FinishReason, GenerationOutput
 
@@ -54,24 +55,36 @@ def generate(choices: Choices, *, as_json: bool = False) -> int:
         manager.stop(block=True, timeout=10.0, hard_stop=True)
 
 
-def add(manager: Any, tokenizer: Any, spec: RequestSpec, copy: int = 0, *, streaming: bool = False) -> str:
-    """Adds one request. Raises ``RequestError`` when the engine refuses it."""
-    ids = list(spec.prompt_ids) or encode(tokenizer, spec.text, spec.chat)
-    name = spec.request_id if copy == 0 or spec.request_id is None else f"{spec.request_id}-{copy + 1}"
-    sampling: dict[str, Any] = {"do_sample": spec.temperature > 0}
-    if spec.temperature > 0:
-        sampling |= {"temperature": spec.temperature, "top_k": spec.top_k, "top_p": spec.top_p}
-    if spec.logprobs:
-        sampling["logprobs"] = 0
-    return manager.add_request(
-        ids,
-        request_id=name,
-        max_new_tokens=spec.max_new_tokens,
-        stop_strings=list(spec.stop_strings) or None,
-        streaming=streaming,
-        seed=None if spec.seed is None else spec.seed + copy,
-        **sampling,
-    )
+def once(choices: Choices, size: tuple[int, int], theme: str, ascii: bool, mode: int, steps: int | None) -> int:
+    """Runs the prompts on an engine without threads and prints one frame of the monitor as text.
+
+    Args:
+        size: columns and rows of the frame. theme, ascii, mode: as the monitor's.
+        steps: stop after so many steps; None runs until all requests have ended.
+
+    Returns:
+        0, or 1 when a request was refused.
+    """
+    from cbtui.offscreen import Offscreen
+    from cbtui.theme import theme_named
+    from cbtui.view.frame import screen_text
+
+    specs = requests_of(choices)
+    with LoadLine() as line:
+        loaded = load_model(choices, line, ask_fetch)
+    monitor = Offscreen(loaded, {**watchable_config(loaded), **choices.config})
+    for spec in specs:
+        monitor.add(spec)
+    monitor.run(steps)
+    print(screen_text(monitor.rows(size, theme_named(theme, ascii_only=ascii), mode=mode)), end="")
+    for prompt, reason in monitor.refused:
+        print(f"cbtui: refused: {prompt[:60]}: {reason}", file=sys.stderr)
+    return FAILED if monitor.refused else OK
+
+
+def prompt_ids(tokenizer: Any, spec: RequestSpec) -> list[int]:
+    """The tokens of a request's prompt."""
+    return list(spec.prompt_ids) or encode(tokenizer, spec.text, spec.chat)
 
 
 def _from_standard_input(choices: Choices) -> tuple[RequestSpec, ...]:
@@ -80,17 +93,16 @@ def _from_standard_input(choices: Choices) -> tuple[RequestSpec, ...]:
     text = sys.stdin.read().strip()
     if not text:
         raise OptionError("there is no prompt: standard input is empty.")
-    from dataclasses import replace
-
     return (replace(choices.spec, text=text),)
 
 
 def _batch(manager: Any, tokenizer: Any, specs: Sequence[RequestSpec], as_json: bool) -> int:
     jobs: list[_Job] = []
     for spec in specs:
+        ids = prompt_ids(tokenizer, spec)
         for copy in range(spec.copies):
             try:
-                jobs.append(_Job(spec, add(manager, tokenizer, spec, copy)))
+                jobs.append(_Job(spec, submit(manager.add_request, spec, ids, copy, streaming=False)))
             except RequestError as error:
                 jobs.append(_Job(spec, spec.request_id or "", error=str(error)))
     by_id = {job.request_id: job for job in jobs if job.error is None}
@@ -180,16 +192,15 @@ def _stream(manager: Any, tokenizer: Any, spec: RequestSpec) -> int:
     from engine.detokenize import TextStream
 
     try:
-        request_id = add(manager, tokenizer, spec, streaming=True)
+        request_id = submit(manager.add_request, spec, prompt_ids(tokenizer, spec), streaming=True)
     except RequestError as error:
         print(f"cbtui: refused: {error}", file=sys.stderr)
         return FAILED
-    stream, shown, special = TextStream(tokenizer), 0, set(tokenizer.all_special_ids)
+    stream, shown = TextStream(tokenizer), 0
     job = _Job(spec, request_id)
     for output in manager:
         for token in output.generated_tokens[shown:]:
-            if token not in special:
-                print(stream.push(token), end="", flush=True)
+            print(stream.push(token), end="", flush=True)
         shown = len(output.generated_tokens)
         if output.is_finished():
             job.output = output

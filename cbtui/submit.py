@@ -1,0 +1,41 @@
+"""A request as a person wrote it, handed to the engine: the one place that knows the engine's argument names."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from cbtui.launch import RequestSpec
+
+
+def submit(
+    add: Callable[..., str],
+    spec: RequestSpec,
+    prompt_ids: Sequence[int],
+    copy: int = 0,
+    *,
+    streaming: bool | None = None,
+) -> str:
+    """Adds copy number ``copy`` of a request and returns the id it got.
+
+    Args:
+        add: the manager's ``add_request``, or the engine's ``submit``.
+        prompt_ids: the prompt's tokens, chat template included.
+        copy: further copies draw with seeds, and have names, of their own.
+        streaming: deliver partial outputs; None is what ``spec`` says.
+
+    Raises:
+        RequestError: the engine refuses it; nothing was queued.
+    """
+    sampling: dict[str, Any] = {"do_sample": spec.temperature > 0}
+    if spec.temperature > 0:
+        sampling |= {"temperature": spec.temperature, "top_k": spec.top_k, "top_p": spec.top_p}
+    if spec.logprobs:
+        sampling["logprobs"] = 0
+    return add(
+        list(prompt_ids),
+        request_id=f"{spec.request_id}-{copy + 1}" if copy and spec.request_id is not None else spec.request_id,
+        max_new_tokens=spec.max_new_tokens,
+        stop_strings=list(spec.stop_strings) or None,
+        streaming=spec.streaming if streaming is None else streaming,
+        seed=None if spec.seed is None else spec.seed + copy,
+        **sampling,
+    )
