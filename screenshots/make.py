@@ -2,7 +2,7 @@
 
     python screenshots/make.py --model smollm2
 
-Every picture is drawn from the same run, in three sizes and two themes, as SVG and (where cairosvg is installed) as PNG.
+Every picture is drawn from the same run, in three sizes and two themes, as SVG and, where cairosvg is installed, PNG.
 Times shown in the pictures are those of the machine that made them.
 """
 
