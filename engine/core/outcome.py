@@ -13,7 +13,6 @@ from engine.core.request import FinishReason, RequestStatus, Sequence
 from engine.core.state import Flight, State
 from engine.core.stop import TextOf, end_of
 
-
 make_output = quick(TokenOutput)
 
 
