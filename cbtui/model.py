@@ -75,7 +75,7 @@ class MonitorState:
         picture: the live Picture (blocks, host slots, sequences, waiting, counters, settings, record).
         stories: sequence key -> Story; refused requests have negative keys.
         series: numbers per kept step, for graphs. marks, log: what is worth a letter or a line, oldest first.
-        history: kept steps. text: how token ids are read; may be set once, before the first record.
+        memo: the last answer to an expensive question by name, with what was asked. history: kept steps. text: how token ids are read; may be set once, before the first record.
     """
 
     def __init__(
@@ -93,6 +93,8 @@ class MonitorState:
         self._labels = 0
         self._refused = 0
         self._active: set[int] = set()
+        self._past: list[Picture] = []
+        self.memo: dict[str, tuple[object, object]] = {}
         self._begin(keyframe)
 
     def _begin(self, keyframe: Keyframe) -> None:
@@ -308,10 +310,18 @@ class MonitorState:
             del self.stories[key]
 
     def at(self, step: int) -> Picture:
-        """The picture after ``step``, or after the nearest kept step."""
+        """The picture after ``step``, or after the nearest kept step. Past ones are not to be changed."""
         if step >= self.picture.step:
             return self.picture
-        return self.history.picture(step) or self.picture
+        step = max(step, self.oldest)
+        for picture in self._past:
+            if picture.step == step:
+                return picture
+        found = self.history.picture(step)
+        if found is None:
+            return self.picture
+        self._past = [found, *self._past[:1]]
+        return found
 
     def preview(self, picture: Picture) -> PlanPreview | None:
         """What came, or would come, after a picture: its own dry run, else the step that followed it."""

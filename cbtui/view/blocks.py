@@ -10,6 +10,7 @@ from cbtui.letters import cell_letter
 from cbtui.picture import Live
 from cbtui.view.cells import Panel, Part, Row, RowBuilder, Span, blank, heading, keep_parts
 from cbtui.view.chrome import Hit
+from cbtui.view.difference import difference_of
 from cbtui.view.hud import bar_cells
 from cbtui.view.scene import Scene
 from engine.core.observe import BlockView
@@ -225,15 +226,8 @@ def _highlight(scene: Scene) -> set[int] | None:
     if not scene.is_past:
         return None
     if scene.chrome.mark is not None:
-        before = scene.state.at(scene.chrome.mark).blocks
-        now = scene.picture.blocks
-        return {n for n in range(1, len(now)) if n < len(before) and changed_block(before[n], now[n])}
+        return set(difference_of(scene).changed)
     return scene.picture.moves.changed
-
-
-def changed_block(before: BlockView, now: BlockView) -> bool:
-    """Whether state or owners differ (being published or used is not a change one can see)."""
-    return before.state != now.state or {o[0] for o in before.owners} != {o[0] for o in now.owners}
 
 
 def _focus(scene: Scene, cell: Cell, changed: set[int] | None, *, first: bool) -> Style:

@@ -9,18 +9,26 @@ from cbtui.theme import Theme
 from cbtui.view import layout, states
 from cbtui.view.batch import batch
 from cbtui.view.blocks import blocks
+from cbtui.view.blockpage import block_page
 from cbtui.view.blocktables import block_tables
 from cbtui.view.cells import Panel, Row, RowBuilder, blank, choose, row_text, row_width
 from cbtui.view.chrome import Chrome, Hit
+from cbtui.view.config import config_page
+from cbtui.view.detail import detail
+from cbtui.view.difference import difference_pane
+from cbtui.view.gantt import gantt
 from cbtui.view.host import host
 from cbtui.view.hud import empty_hud, hud, key_bar
 from cbtui.view.layout import Facts, Rect
 from cbtui.view.log import log
+from cbtui.view.offload import offload_page
 from cbtui.view.requests import requests
 from cbtui.view.scene import Scene
 from cbtui.view.streams import stream, streams
 from cbtui.view.timeline import timeline
 
+MODE_PANES = {3: "map", 4: "gantt", 5: "offload", 6: "config"}
+"""Modes that are one pane."""
 PACE = {"requests": 3, "stream": 3, "streams": 3, "log": 3, "tables": 3, "host": 2, "timeline": 4, "gantt": 4}
 """Panes that follow only every n-th tick while the engine runs."""
 
@@ -34,6 +42,14 @@ def facts_of(scene: Scene) -> Facts:
 def plan(scene: Scene, width: int, height: int) -> list[Rect]:
     """The panes of the current mode. A maximised one fills it."""
     chrome = scene.chrome
+    name = MODE_PANES.get(chrome.mode)
+    if name is not None:
+        return layout.whole(width, height, name)
+    if chrome.mode == 2:
+        rects = layout.two(width, height, "requests", "detail", 0.45)
+        if chrome.maximised in ("requests", "detail"):
+            return layout.whole(width, height, chrome.maximised)
+        return rects
     rects = layout.monitor(width, height, facts_of(scene))
     if chrome.maximised is not None and any(rect.name == chrome.maximised for rect in rects):
         return layout.whole(width, height, chrome.maximised)
@@ -59,6 +75,8 @@ def draw(scene: Scene, rect: Rect, width: int, height: int) -> Panel:
         return requests(scene, w, h, two_lines=large)
     simple = {
         "stream": stream, "streams": streams, "log": log, "timeline": timeline, "tables": block_tables,
+        "difference": difference_pane, "gantt": gantt, "map": block_page, "offload": offload_page,
+        "config": config_page, "detail": detail,
     }  # fmt: skip
     return simple[rect.name](scene, w, h)
 

@@ -142,6 +142,14 @@ def _large(width: int, height: int, facts: Facts) -> list[Rect]:
     return [*rects, Rect("timeline", 0, 7 + main + 1, width, 10), Rect("keys", 0, height - 1, width, 1)]
 
 
+def two(width: int, height: int, upper: str, lower: str, share: float) -> list[Rect]:
+    """Two panes below each other, the upper one with a share of the height and at least six rows."""
+    keys = 1 if height >= 12 else 0
+    room = height - 1 - keys
+    top = min(room, max(6, round(room * share))) if room >= 12 else room
+    return column(0, 0, width, [("hud", 1), (upper, top), (lower, room - top), ("keys", keys)])
+
+
 def whole(width: int, height: int, name: str) -> list[Rect]:
     """One pane between HUD and key bar."""
     keys = 1 if height >= 12 else 0

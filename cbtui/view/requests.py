@@ -178,13 +178,13 @@ def _rows(scene: Scene, line: Line, width: int, wide: bool, *, double: bool) -> 
         line.state, line.state), " ")  # fmt: skip
     row.put(f"{glyph} {WORDS.get(line.state, line.state)}", theme.style(state_role, bg))
     if wide:
-        row.to(15).spans([(_prompt(scene, story).rjust(7), theme.style(data_role, bg))])
+        row.right(_prompt(scene, story), 22 - row.used, theme.style(data_role, bg))
         row.put(_numbers(scene, story, line.state), theme.style(data_role, bg)).put("  ")
     elif width >= 60:
-        row.to(16).spans([(_prompt(scene, story).rjust(7), theme.style(data_role, bg))])
+        row.right(_prompt(scene, story), 23 - row.used, theme.style(data_role, bg))
         row.put(_done(scene, story).rjust(8) + _blocks(scene, story).rjust(7), theme.style(data_role, bg)).put("  ")
     else:
-        row.to(15).put(str(story.output_at(scene.step)).rjust(6)[-6:], theme.style(data_role, bg)).put("  ")
+        row.right(str(story.output_at(scene.step)), 21 - row.used, theme.style(data_role, bg)).put("  ")
     style = theme.style(why_role, bg)
     start, wordings = row.used, sentences.why(scene, story)
     if not double:

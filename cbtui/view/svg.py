@@ -14,7 +14,7 @@ from cbtui.view.cells import Row, row_width
 
 CELL_W, CELL_H, FONT = 12.0, 24.4, 20.0
 PAD, TITLE = 14.0, 44.0
-WORDS = re.compile(r"\S+(?: \S+)*")
+WORDS = re.compile(r"[A-Za-z0-9]+(?: [A-Za-z0-9]+)*|[^\sA-Za-z0-9]")
 FONTS = "'JetBrains Mono', 'DejaVu Sans Mono', Menlo, Consolas, monospace"
 
 _ANSI = TerminalTheme(
@@ -99,7 +99,7 @@ def _glyphs(page: _Page, text: str, x: float, y: float, front: str, style: Style
     base = y + CELL_H * 0.72
 
     def flush() -> None:
-        for match in WORDS.finditer(run):  # blanks between are collapsed by some renderers
+        for match in WORDS.finditer(run):  # blanks would be collapsed, signs joined by some renderers
             page.text(start + match.start() * CELL_W, base, match.group(), front, style)
 
     for char in text:

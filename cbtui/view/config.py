@@ -1,0 +1,97 @@
+"""Mode 6: the configuration, field by field: what holds now, what would change, and when."""
+
+from cbtui.view.cells import Panel, Part, Row, RowBuilder, blank, choose, clip, heading
+from cbtui.view.chrome import ConfigField, Hit
+from cbtui.view.scene import Scene
+
+_HELP = {
+    "policy": "who goes first: fifo, or prompts before decodes",
+    "max_batch_tokens": "query tokens in one step",
+    "max_requests_per_batch": "rows: sequences in one step",
+    "safety_margin": "share of the pool that new prompts leave usable",
+    "allow_block_sharing": "prefix cache",
+    "skip_limit": "steps in a row the head of the queue may be overtaken",
+    "max_steps_without_decode": "prefill_first: decodes run at the latest after so many steps",
+    "max_length": "longest sequence the model allows",
+}
+
+
+def fields_of(scene: Scene) -> tuple[ConfigField, ...]:
+    """The fields the app gives, else the scheduler's settings as they are."""
+    if scene.chrome.config:
+        return scene.chrome.config
+    return tuple(
+        ConfigField(name, _shown(value), note=_HELP.get(name, "")) for name, value in scene.picture.settings.items()
+    )
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return "--" if value is None else str(value)
+
+
+def config_page(scene: Scene, width: int, height: int) -> Panel:
+    theme, glyphs = scene.theme, scene.theme.glyphs
+    dim = theme.style("muted")
+    fields = fields_of(scene)
+    cursor = max(0, min(scene.chrome.config_cursor, len(fields) - 1))
+    changed = sum(1 for f in fields if f.changed)
+    facts = [Part(((f"{len(fields)} fields", theme.style("text")),), 2)]
+    if changed:
+        facts.append(Part(((f"{changed} edited", theme.style("amber", bold=True)),), 3))
+    name_width = max([18, *(len(f.name) + 2 for f in fields)])
+    if width < 80:
+        name_width = min(name_width, 26)
+    rows: list[Row] = [heading(theme, width, "CONFIG", facts), _columns(scene, width, name_width)]
+    hits: list[Hit] = []
+    room = max(1, height - len(rows))
+    first = max(0, min(cursor - room // 2, len(fields) - room))
+    for index, item in list(enumerate(fields))[first:]:
+        if len(rows) >= height:
+            break
+        hits.append(Hit(len(rows), 0, width, "field", index))
+        rows.append(_field(scene, width, name_width, item, selected=index == cursor))
+        if item.error and len(rows) < height:
+            row = RowBuilder(width, theme.style("vermilion")).put(f"   {glyphs.refused} "[:width])
+            rows.append(row.put(choose((item.error,), row.left, glyphs.ellipsis)).done())
+    if not fields:
+        rows.append(RowBuilder(width, dim).put(clip("  no engine, no configuration yet", width)).done())
+    rows += [blank(theme, width)] * (height - len(rows))
+    return Panel(rows[:height], hits)
+
+
+def _columns(scene: Scene, width: int, name_width: int) -> Row:
+    row = RowBuilder(width, scene.theme.style("muted"))
+    for text, size in (("   field", name_width + 3), ("now", 14), ("   new", 15), ("  takes effect", 18), ("note", 40)):
+        if row.left:
+            size = min(size, row.left)
+            row.put(clip(text, size).rjust(size) if text == "now" else clip(text, size).ljust(size))
+    return row.done()
+
+
+def _field(scene: Scene, width: int, name_width: int, item: ConfigField, *, selected: bool) -> Row:
+    theme, glyphs = scene.theme, scene.theme.glyphs
+    bg = "select" if selected else "bg"
+    dim, text, strong = theme.style("muted", bg), theme.style("text", bg), theme.style("bright", bg, bold=True)
+    row = RowBuilder(width, text)
+    row.put(glyphs.cursor if selected else " ", strong)
+    sign = glyphs.refused if item.error else glyphs.live if item.changed else " "
+    role = "vermilion" if item.error else "bright"
+    row.put(f"{sign} ", theme.style(role, bg, bold=True))
+    row.field(item.name, min(name_width, row.left), theme.style(role, bg, bold=True) if item.changed or item.error else text)
+    if row.left < 14:
+        return row.done()
+    row.right(item.now, 14, dim if item.changed else text)
+    if row.left < 15:
+        return row.done()
+    row.put(f" {glyphs.arrow[:1]} " if item.changed else "   ", dim)
+    ground = "invalid" if item.error else "lift"
+    row.field(f" {item.new or item.now}", 11, theme.style(role if item.changed else "text", ground, bold=item.changed))
+    row.put(" ")
+    if row.left < 18:
+        return row.done()
+    when = "refused" if item.error else item.effect
+    amber = item.changed and "restart" in item.effect
+    row.put("  ").field(when, 16, theme.style("amber", bg, bold=True) if amber else strong if item.changed else dim)
+    return row.put(choose((item.note, ""), row.left, ""), dim).done()

@@ -1,0 +1,91 @@
+"""Mode 5: the host pool in full, who is there, and the traffic between the pools over time."""
+
+from cbtui.sentences import count, seconds
+from cbtui.view.cells import Panel, Part, Row, RowBuilder, blank, choose, heading
+from cbtui.view.chrome import Hit
+from cbtui.view.host import host
+from cbtui.view.scene import Scene
+from cbtui.view.timeline import axis, bars, columns, track
+
+
+def offload_page(scene: Scene, width: int, height: int) -> Panel:
+    theme = scene.theme
+    graph = min(10, max(0, height - 14))
+    totals = 8 if height >= 24 else 4
+    upper = max(4, height - graph - totals)
+    pool = host(scene, width, upper, tiles=width >= 110, gutter=width >= 60)
+    rows, hits = list(pool.rows), list(pool.hits)
+    rows += _totals(scene, width, totals)
+    if graph:
+        chart, chart_hits = _traffic(scene, width, graph)
+        hits += [Hit(h.y + len(rows), h.x0, h.x1, h.kind, h.value) for h in chart_hits]
+        rows += chart
+    rows += [blank(theme, width)] * (height - len(rows))
+    return Panel(rows[:height], [h for h in hits if h.y < height])
+
+
+def _totals(scene: Scene, width: int, height: int) -> list[Row]:
+    theme, c = scene.theme, scene.picture.counters
+    dim, text, strong = theme.style("muted"), theme.style("text"), theme.style("bright", bold=True)
+    size = scene.chrome.block_bytes
+    def moved(blocks: int) -> str:
+        return f", {blocks * size / 2**20:.0f} MiB" if size else ""
+    rows = [heading(theme, width, "SINCE THE START")]
+    away = _away(scene)
+    for name, number, words in (
+        ("to CPU", c.offloads, f"requests moved out: {count(c.offloaded_blocks, 'block')}{moved(c.offloaded_blocks)}"),
+        ("back", c.restores, f"requests moved back: {count(c.restored_blocks, 'block')}{moved(c.restored_blocks)}"),
+        ("preempted", c.preemptions, "requests lost their cache because the CPU pool had no room"),
+        ("recomputed", c.recomputed_tokens, "tokens computed a second time because of that"),
+        ("away", len(scene.picture.offloaded), f"requests on the CPU now, {away}"),
+    ):
+        row = RowBuilder(width, text).put(f" {name:<11}"[:width], dim)
+        row.put(f"{number:>7}  "[: row.left], strong)
+        rows.append(row.put(choose((words,), row.left, theme.glyphs.ellipsis), text).done())
+    rows += [blank(theme, width)] * (height - len(rows))
+    return rows[:height]
+
+
+def _away(scene: Scene) -> str:
+    """How long those on the CPU have been there."""
+    waits = []
+    for live in scene.picture.offloaded:
+        story = scene.state.story(live.key)
+        phase = story.phase_at(scene.step) if story is not None else None
+        if phase is not None and phase.kind == "offloaded":
+            waits.append(scene.now - phase.start_time)
+    return f"the longest for {seconds(max(waits))}" if waits else "nobody waits there"
+
+
+def _traffic(scene: Scene, width: int, height: int) -> tuple[list[Row], list[Hit]]:
+    """Slots used, blocks out and blocks back per step."""
+    theme, series = scene.theme, scene.state.series
+    dim, strong = theme.style("muted"), theme.style("bright", bold=True)
+    indent, tail = 13, 10
+    cols = columns(scene, max(8, width - indent - tail))
+    each = max(1, (height - 2) // 3)
+    facts = [Part(((f"1 cell = {count(cols.each, 'step')}", dim),))]
+    rows = [heading(theme, width, "TRAFFIC", facts, [Part((("blocks", dim),))])]
+    hits: list[Hit] = []
+    for name, title, top in (
+        ("host", "slots used", max(1, len(scene.picture.host))),
+        ("out", "blocks out", max([1, *series["out"]])),
+        ("back", "blocks back", max([1, *series["back"]])),
+    ):
+        shares = track(scene, cols, name, top)
+        shares = [share if name == "host" or share > 0 else -1.0 for share in shares]
+        value = series.at(name, scene.step)
+        lines = bars(scene, cols, shares, [False] * len(shares), each)
+        for y, line in enumerate(lines):
+            last = y == len(lines) - 1
+            row = RowBuilder(width, theme.style("text")).put(f" {title}".ljust(indent) if last else " " * indent, dim)
+            for x, (glyph, style) in enumerate(line):
+                if x < cols.used and len(cols.steps(x)):
+                    hits.append(Hit(len(rows), row.used, row.used + 1, "step", cols.steps(x)[-1]))
+                row.put(glyph, style)
+            if last:
+                row.right(str(value) if value >= 0 else "--", min(5, row.left), strong)
+                row.put(f"/{top}"[: row.left], dim)
+            rows.append(row.done())
+    rows.append(axis(scene, width, indent, cols))
+    return rows, hits
