@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
+from textual import events
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
@@ -16,7 +17,7 @@ from cbtui.commands import ActionProvider
 from cbtui.keybar import hints
 from cbtui.keys import ACTIONS, BY_ID, Situation, keymap
 from cbtui.looks import all_themes, css_variables
-from cbtui.screens.base import CSS
+from cbtui.screens.base import CSS, Dialog
 from cbtui.session import LONG_STEP, PATIENCE, LaunchOptions, Session
 from cbtui.settings import SettingsFile
 from cbtui.stories import Story
@@ -40,13 +41,14 @@ class MonitorApp(App[int], inherit_bindings=False):
     """The monitor. ``session`` is the engine's side, ``chrome`` what the person chose; a frame is drawn from both."""
 
     TITLE = "cbtui"
-    CSS = CSS + "\nScreen { background: $cb-bg; }\nFrame { width: 1fr; height: 1fr; }\n"
+    CSS = CSS + "\nMonitorScreen { background: $cb-bg; }\nFrame { width: 1fr; height: 1fr; }\n"
     COMMANDS: ClassVar = {ActionProvider}
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding(",".join(action.keys), f"perform('{action.id}')", action.label, show=False, id=action.id)
+        Binding(",".join(action.keys), f"perform('{action.id}')", action.label, show=False, id=action.id, priority=True)
         for action in ACTIONS
     ]
+    """With priority, so that a key takes effect before the next one is looked at; see ``check_action``."""
 
     def __init__(
         self,
@@ -314,6 +316,18 @@ class MonitorApp(App[int], inherit_bindings=False):
             self.push_screen(dialog, self.session.apply_config)
 
     # ---- input
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """In a dialog all keys are the dialog's."""
+        return action != "perform" or isinstance(self.screen, MonitorScreen)
+
+    async def on_event(self, event: events.Event) -> None:
+        """Keys typed before a dialog stands are kept for it."""
+        screen = self.screen if isinstance(event, events.Key) and self.screen_stack else None
+        if isinstance(screen, Dialog) and not screen.ready and not event.is_forwarded:
+            screen.early.append(event)
+        else:
+            await super().on_event(event)
 
     def action_perform(self, name: str) -> None:
         self.perform(name)

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import Any, ClassVar, TypeVar
 
 from rich.text import Text
+from textual import events
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Horizontal, VerticalScroll
@@ -79,6 +80,9 @@ class Dialog(ModalScreen[Answer]):
     def __init__(self, theme: Theme) -> None:
         super().__init__(classes=self.SIZE)
         self.look = theme
+        self.ready = False
+        self.early: list[events.Key] = []
+        """keys typed before the dialog stood"""
 
     def compose(self) -> ComposeResult:
         with VerticalScroll(classes="frame", can_focus=False):
@@ -87,6 +91,16 @@ class Dialog(ModalScreen[Answer]):
     def body(self) -> Iterable[Widget]:
         """The widgets of the dialog from top to bottom."""
         raise NotImplementedError
+
+    def on_mount(self) -> None:
+        self.call_after_refresh(self._stand)
+
+    def _stand(self) -> None:
+        """The dialog is there and the focus is set: what was typed meanwhile comes in, in order."""
+        self.ready = True
+        for event in self.early:
+            (self.focused or self)._forward_event(events.Key(event.key, event.character))
+        self.early.clear()
 
     def on_resize(self) -> None:
         self.set_class(self.size.height < self.GAP_HEIGHT, "-low")

@@ -1,8 +1,11 @@
 """Dialogs to read: keys, glossary, help of a pane. What is typed searches."""
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
+from rich.cells import cell_len
 from rich.text import Text
 from textual import events, on
 from textual.binding import BindingType
@@ -10,13 +13,22 @@ from textual.containers import VerticalScroll
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
-from cbtui.keys import GROUPS, Situation, key_name
+from cbtui.keys import GROUPS, Action, Situation, key_name
 from cbtui.screens.base import Dialog
 from cbtui.screens.words import Words, say
 from cbtui.theme import Theme
 
-Find = Callable[[str], Sequence[Words]]
-"""Lines that hold a text (all of them for "")."""
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One thing to read: ``head`` stays on the left, ``body`` is broken into lines beside it."""
+
+    head: Words
+    body: Words = ()
+
+
+Find = Callable[[str], Sequence[Entry]]
+"""Entries that hold a text (all of them for "")."""
 
 
 class ReadingDialog(Dialog[None]):
@@ -33,6 +45,7 @@ class ReadingDialog(Dialog[None]):
     def __init__(self, theme: Theme, title: str, find: Find, *, search: bool = True) -> None:
         super().__init__(theme)
         self._title, self._find, self._search = title, find, search
+        self._entries: Sequence[Entry] = ()
 
     def body(self) -> Iterable[Widget]:
         tail = "   type to search, esc closes" if self._search else "   esc closes"
@@ -66,42 +79,68 @@ class ReadingDialog(Dialog[None]):
             self.dismiss(None)
 
     def _fill(self, text: str) -> None:
-        lines = self._find(text.strip()) or [[("nothing found", "muted")]]
-        page = Text("\n", end="").join([say(self.look, line, wrap=True) for line in lines])
-        self.query_one("#text", Static).update(page)
+        self._entries = self._find(text.strip()) or [Entry([("nothing found", "muted")])]
+        self._write()
         self.query_one("#lines").scroll_home(animate=False)
+
+    def on_resize(self) -> None:
+        self.call_after_refresh(self._write)
+
+    def _write(self) -> None:
+        width = max(20, self.query_one("#lines").size.width - 2)
+        lines = [line for entry in self._entries for line in flow(entry, width, self.look)]
+        self.query_one("#text", Static).update(Text("\n", end="").join(lines))
 
     def action_scroll(self, by: int) -> None:
         self.query_one("#lines").scroll_relative(y=by, animate=False)
 
 
+def flow(entry: Entry, width: int, theme: Theme) -> list[Text]:
+    """The lines of an entry: words are moved down whole, and stand below the first word of the body."""
+    head = say(theme, entry.head)
+    indent = head.cell_len if head.cell_len < width // 2 else 4
+    lines, line = [], head
+    for piece, role in entry.body:
+        for word in re.findall(r"\S+\s*", piece):
+            if line.cell_len + cell_len(word.rstrip()) > width and line.cell_len > indent:
+                lines.append(line)
+                line = say(theme, [(" " * indent, role)])
+            line.append_text(say(theme, [(word, role)]))
+    return [*lines, line]
+
+
 def find_keys(now: Situation, keys: Mapping[str, tuple[str, ...]]) -> Find:
     """Searches every action by its keys, words and group; what cannot be used now says why."""
 
-    def find(text: str) -> list[Words]:
-        lines: list[Words] = []
+    def find(text: str) -> list[Entry]:
+        entries: list[Entry] = []
         for group, actions in GROUPS.items():
-            found: list[Words] = []
-            for action in actions:
-                names = " ".join(key_name(key) for key in keys[action.id])
-                if text.lower() not in f"{names} {action.label} {action.help} {group}".lower():
-                    continue
-                reason = action.check(now)
-                line = [(f" {names:<8} ", "bold"), (f"{action.label:<12} ", "text"), (action.help, "muted")]
-                found.append([*line, (f"  Not now: {reason}.", "amber")] if reason else line)
+            found = [_key_entry(action, now, keys) for action in actions if _holds(action, group, keys, text)]
             if found:
-                lines += [[(group.upper(), "bold")], *found, [("", "muted")]]
-        return lines[:-1]
+                entries += [Entry([(group.upper(), "bold")]), *found, Entry([("", "muted")])]
+        return entries[:-1]
 
     return find
+
+
+def _holds(action: Action, group: str, keys: Mapping[str, tuple[str, ...]], text: str) -> bool:
+    names = " ".join(key_name(key) for key in keys[action.id])
+    return text.lower() in f"{names} {action.label} {action.help} {group}".lower()
+
+
+def _key_entry(action: Action, now: Situation, keys: Mapping[str, tuple[str, ...]]) -> Entry:
+    names = " ".join(key_name(key) for key in keys[action.id])
+    reason = action.check(now)
+    body = [(f"{action.help} ", "muted"), *([(f"Not now: {reason}.", "amber")] if reason else [])]
+    return Entry([(f" {names:<8} ", "bold"), (f"{action.label:<12} ", "text")], body)
 
 
 def find_terms(terms: Mapping[str, str]) -> Find:
     """Searches a glossary."""
 
-    def find(text: str) -> list[Words]:
+    def find(text: str) -> list[Entry]:
         return [
-            [(f" {term:<22} ", "bold"), (meaning, "text")]
+            Entry([(f" {term:<16} ", "bold")], [(meaning, "text")])
             for term, meaning in terms.items()
             if text.lower() in f"{term} {meaning}".lower()
         ]
@@ -111,4 +150,4 @@ def find_terms(terms: Mapping[str, str]) -> Find:
 
 def plain_lines(lines: Sequence[str]) -> Find:
     """Fixed lines."""
-    return lambda text: [[(line, "text")] for line in lines]
+    return lambda text: [Entry([("", "text")], [(line, "text")]) for line in lines]

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from textual import events
 from textual.command import CommandPalette
 from textual.widgets import Input, TextArea
 
@@ -299,6 +300,17 @@ async def test_the_cursor_moves_by_lines_and_pages(tmp_path):
         assert play.app.chrome.selected == order[0]
         await play.press("pagedown")
         assert play.app.chrome.selected == order[-1]
+
+
+async def test_keys_typed_before_a_dialog_stands_are_not_lost(tmp_path):
+    async with playing(tmp_path) as play:
+        await play.add(3)
+        for key, character in (("slash", "/"), *((c, c) for c in "req"), ("1", "1"), ("enter", "\r")):
+            play.app.post_message(events.Key(key, character))
+        for _ in range(5):
+            await play.pilot.pause()
+        assert play.app.chrome.filter == "req1" and not play.app.chrome.filtering
+        assert play.app.chrome.mode == 1 and play.manager.questions == ["snapshot"]
 
 
 async def test_filter_takes_effect_while_typing_and_can_be_dropped(tmp_path):
