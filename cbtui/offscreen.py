@@ -42,7 +42,7 @@ class Offscreen:
         self.refused: list[tuple[str, str]] = []
         self._loaded = loaded
         self.engine.tap.attach()
-        self.state = MonitorState(self.engine.snapshot(), text=TokenizerText.of(loaded.tokenizer))
+        self.state = MonitorState(self.engine.keyframe(), text=TokenizerText.of(loaded.tokenizer))
 
     def add(self, spec: RequestSpec) -> list[str]:
         """Adds a request and its copies; returns the ids of those the engine took."""

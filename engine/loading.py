@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.core.errors import ConfigError, LoadError
-from engine.models.devices import Choice, check_download, choose_device
+from engine.models.devices import Choice, check_attention, check_download, choose_device
 from engine.models.find import find
 from engine.models.known import KnownModel
 from engine.models.opening import open_folder, open_gguf
@@ -22,7 +22,8 @@ class Loaded:
     Attributes:
         model: in evaluation mode, on its device. tokenizer: of the same model.
         name: short, for display; source: the folder or file the weights came from.
-        device, dtype: what was chosen and why. attn: the attention backend asked for, "auto" leaves it to the engine.
+        device, dtype: what was chosen and why. attn: the attention backend asked for; the model's configuration names
+            what the engine will use.
         num_parameters: weights, as counted in the files.
         facts: what the engine needs to know about the model (layers, heads, windows).
         seconds: the load took.
@@ -57,7 +58,7 @@ def load(
         name: a known short name, a local folder, a ``.gguf`` file, ``owner/name`` on the hub, or
             ``owner/name/file.gguf`` on the hub.
         device: "auto", "cpu", "cuda", "cuda:N" or "mps". dtype: "auto", "float32", "bfloat16" or "float16".
-        attn: "auto", "eager", "sdpa", "flash_attention_2" or "flash_attention_3"; kept for the engine.
+        attn: "auto", "eager", "sdpa", "flash_attention_2" or "flash_attention_3".
         trust_remote_code: run Python code that comes with the model.
         progress: told about every phase; raising ``LoadCancelled`` in it stops the load.
         allow_fetch: asked before a known model is downloaded; None downloads nothing.
@@ -72,6 +73,7 @@ def load(
     reporter = Reporter(progress)
     reporter.report("looking", name)
     chosen_device = choose_device(device)
+    check_attention(attn, chosen_device.value)
     place = find(
         name,
         reporter,
@@ -81,9 +83,9 @@ def load(
         room=lambda need: check_download(need, chosen_device.value),
     )
     if place.gguf:
-        opened = open_gguf(place, chosen_device.value, dtype, reporter)
+        opened = open_gguf(place, chosen_device.value, dtype, attn, reporter)
     else:
-        opened = open_folder(place, chosen_device.value, dtype, trust_remote_code, reporter)
+        opened = open_folder(place, chosen_device.value, dtype, attn, trust_remote_code, reporter)
     facts = _facts(opened.model, place.name)
     reporter.report("ready", f"{place.name} on {chosen_device.value} in {opened.dtype.value}", 1.0)
     return Loaded(

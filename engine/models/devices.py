@@ -1,5 +1,6 @@
 """Device and dtype: what a person asked for, what this machine has, and the reason for the choice."""
 
+import importlib.util
 from dataclasses import dataclass
 
 import psutil
@@ -35,6 +36,29 @@ def available_devices() -> dict[str, str]:
     else:
         mps = "only on Apple hardware" if not torch.backends.mps.is_built() else "macOS refuses it"
     return {"cpu": "", "cuda": cuda, "mps": mps}
+
+
+def attention_backends() -> dict[str, str]:
+    """Every attention backend, and "" when it can be used here or the reason why it cannot."""
+    no_cuda = available_devices()["cuda"]
+    found = {"eager": "", "sdpa": ""}
+    for name, module in (("flash_attention_2", "flash_attn"), ("flash_attention_3", "flash_attn_interface")):
+        if no_cuda:
+            found[name] = f"needs CUDA: {no_cuda}"
+        elif importlib.util.find_spec(module) is None:
+            found[name] = f"the package {module.replace('_', '-')} is not installed"
+        else:
+            found[name] = ""
+    return found
+
+
+def check_attention(asked: str, device: str) -> None:
+    """Raises LoadError when an attention backend cannot be used on the device, with the reason."""
+    reason = attention_backends().get(asked, "")
+    if not reason and asked.startswith("flash") and not device.startswith("cuda"):
+        reason = f"needs CUDA, and the device is {device}"
+    if reason:
+        raise LoadError(f"{asked} cannot be used: {reason}.", "Take --attn auto, sdpa or eager.")
 
 
 def choose_device(asked: str) -> Choice:

@@ -23,7 +23,7 @@ class Opened:
     num_parameters: int
 
 
-def open_gguf(place: Place, device: str, dtype: str, reporter: Reporter) -> Opened:
+def open_gguf(place: Place, device: str, dtype: str, attn: str, reporter: Reporter) -> Opened:
     """A GGUF file, dequantised. Raises ``LoadError``."""
     header = read_header(place.path)
     if not header.has_tokenizer:
@@ -33,7 +33,7 @@ def open_gguf(place: Place, device: str, dtype: str, reporter: Reporter) -> Open
     reporter.report("reading", detail)
     with _no_memory(place, device), quiet_transformers(reporter, detail):
         try:
-            model, tokenizer = read_gguf(place.path, chosen.value, device)
+            model, tokenizer = read_gguf(place.path, chosen.value, device, attn)
         except (ValueError, KeyError, OSError, ImportError, NotImplementedError) as error:
             raise LoadError(
                 f"{place.path} cannot be read as GGUF of architecture {header.architecture!r}: {_short(error)}",
@@ -42,7 +42,9 @@ def open_gguf(place: Place, device: str, dtype: str, reporter: Reporter) -> Open
     return Opened(model, tokenizer, chosen, header.num_parameters)
 
 
-def open_folder(place: Place, device: str, dtype: str, trust_remote_code: bool, reporter: Reporter) -> Opened:
+def open_folder(
+    place: Place, device: str, dtype: str, attn: str, trust_remote_code: bool, reporter: Reporter
+) -> Opened:
     """A folder with config, tokenizer and safetensors weights. Raises ``LoadError``."""
     config = _config(place, trust_remote_code)
     num_parameters = count_weights(check_weights(place.path))
@@ -53,7 +55,7 @@ def open_folder(place: Place, device: str, dtype: str, trust_remote_code: bool, 
     reporter.report("reading", detail)
     with _no_memory(place, device), quiet_transformers(reporter, detail):
         try:
-            model = read_folder(place.path, chosen.value, device, config, trust_remote_code)
+            model = read_folder(place.path, chosen.value, device, attn, config, trust_remote_code)
         except (ValueError, KeyError, OSError, ImportError, NotImplementedError) as error:
             raise LoadError(f"The weights in {place.path} cannot be read: {_short(error)}") from error
     return Opened(model, tokenizer, chosen, num_parameters)

@@ -40,7 +40,7 @@ def quiet_transformers(progress: Reporter | None = None, detail: str = "") -> It
         gguf_utils.tqdm = gguf_bar
 
 
-def read_gguf(path: Path, dtype: str, device: str) -> tuple[Any, Any]:
+def read_gguf(path: Path, dtype: str, device: str, attn: str = "auto") -> tuple[Any, Any]:
     """Model and tokenizer of a GGUF file, every weight dequantised to ``dtype`` ("float32", "bfloat16", "float16")."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
@@ -52,12 +52,13 @@ def read_gguf(path: Path, dtype: str, device: str) -> tuple[Any, Any]:
         dtype=getattr(torch, dtype),
         local_files_only=True,
         **_placed(device),
+        **_attending(attn),
     )
     tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name, local_files_only=True)
-    return model.eval(), tokenizer
+    return _with_attention(model, attn), tokenizer
 
 
-def read_folder(path: Path, dtype: str, device: str, config: Any, remote_code: bool) -> Any:
+def read_folder(path: Path, dtype: str, device: str, attn: str, config: Any, remote_code: bool) -> Any:
     """The model of a folder with safetensors weights, in ``dtype`` on ``device``."""
     import torch
     from transformers import AutoModelForCausalLM
@@ -70,13 +71,28 @@ def read_folder(path: Path, dtype: str, device: str, config: Any, remote_code: b
         local_files_only=True,
         trust_remote_code=remote_code,
         **_placed(device),
+        **_attending(attn),
     )
-    return model.eval()
+    return _with_attention(model, attn)
 
 
 def _placed(device: str) -> dict[str, Any]:
     """Weights go straight to an accelerator, so that the host need not hold a second copy."""
     return {} if device == "cpu" else {"device_map": {"": device}}
+
+
+def _attending(attn: str) -> dict[str, Any]:
+    return {} if attn in ("auto", "sdpa") else {"attn_implementation": attn}
+
+
+def _with_attention(model: Any, attn: str) -> Any:
+    """Names sdpa in the model's configuration, where the engine reads which attention to bring.
+
+    ``transformers`` refuses to load models with it that it has no such attention for (Gemma-2); the engine has one.
+    """
+    if attn == "sdpa":
+        model.config._attn_implementation = attn
+    return model.eval()
 
 
 def check_weights(folder: Path) -> list[Path]:

@@ -12,7 +12,7 @@ from engine.loading import chat_prompt, load
 from engine.models import LoadCancelled, LoadProgress
 from engine.models import devices as device_choices
 from engine.models.devices import check_download, choose_device, choose_dtype
-from tests.cli.tiny_files import make_gguf, make_tokenizer
+from tests.cli.tiny_files import make_folder, make_gguf, make_tokenizer
 
 
 def failure(name: object, **options: object) -> str:
@@ -172,6 +172,22 @@ def test_wrong_values_name_what_there_is(tiny_folder: Path) -> None:
     assert "auto, float32, bfloat16, float16" in failure(tiny_folder, dtype="int8")
     assert "auto, cpu, cuda, cuda:N and mps" in failure(tiny_folder, device="tpu")
     assert "eager, sdpa" in failure(tiny_folder, attn="magic")
+
+
+def test_an_attention_backend_that_cannot_be_used(tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "flash_attention_2 cannot be used: needs CUDA" in failure(
+        tiny_folder, attn="flash_attention_2", device="cpu"
+    )
+    monkeypatch.setattr(device_choices, "available_devices", lambda: {"cpu": "", "cuda": "", "mps": "none"})
+    monkeypatch.setattr(device_choices.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(LoadError, match=r"the package flash-attn is not installed\..*Take --attn auto, sdpa or eager"):
+        device_choices.check_attention("flash_attention_2", "cuda")
+
+
+@pytest.mark.parametrize("attn", ["auto", "eager", "sdpa"])
+def test_a_model_without_sdpa_in_transformers_is_loaded_for_it(attn: str, tmp_path: Path) -> None:
+    model = load(str(make_folder(tmp_path / "gemma2", "gemma2")), attn=attn).model
+    assert model.config._attn_implementation == {"auto": "eager"}.get(attn, attn)
 
 
 def test_a_device_that_is_not_there_is_told_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
