@@ -1,5 +1,6 @@
 """Which of the teacher's answers are worth learning from."""
 
+import itertools
 import json
 import re
 from pathlib import Path
@@ -42,8 +43,8 @@ def has_shape(shape: str, ask: str, text: str) -> bool:
         if not (4 <= len(lines) <= 10 and all(speakers)):
             return False
         names = [found[1] for found in speakers if found]
-        wanted_names = {word for word in re.findall(r"[a-z]+", ask.split(" between ")[1].split(" about ")[0])}
-        alternate = all(a != b for a, b in zip(names, names[1:], strict=False))
+        wanted_names = set(re.findall(r"[a-z]+", ask.split(" between ")[1].split(" about ")[0]))
+        alternate = all(a != b for a, b in itertools.pairwise(names))
         return alternate and len(set(names)) == 2 and {name.lower() for name in names} <= wanted_names
     hits = sum(word[:5] in text.lower() for word in topic_words(ask))
     wanted_hits = 2 if shape == "story" else 1

@@ -7,6 +7,7 @@ import argparse
 import json
 import sys
 import time
+import zlib
 from pathlib import Path
 
 from engine.models.making.corpus import is_good, straighten
@@ -53,9 +54,10 @@ def main() -> None:
         ) as manager,
     ):
         wanted = {}
-        for seed, (number, prompt) in enumerate(todo):
+        for number, prompt in todo:
             chat = conversation(prompt.shape, prompt.ask)
             ids = tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=True)["input_ids"]
+            seed = zlib.crc32(key_of(number, prompt).encode())
             added = manager.add_request(ids, max_new_tokens=prompt.max_new_tokens, seed=seed, **SAMPLING)
             wanted[added] = (number, prompt)
         for count, output in enumerate(manager, 1):

@@ -1,0 +1,213 @@
+"""A plan as index tensors: which ids go in, where their keys are written, and where each query finds its keys."""
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import torch
+
+from engine.core.layout import CacheLayout
+from engine.core.plan import Slice, StepPlan
+from engine.core.request import Sequence
+
+
+@dataclass(slots=True, eq=False)
+class Span:
+    """Keys of some slices that one attention call handles together.
+
+    Attributes:
+        rows: int64 [n * length], rows of the batch whose queries these are, slice after slice.
+        count, length: n slices of ``length`` query tokens each.
+        slots: int64 [n, keys], flat cache slots (block * page_size + offset) of each slice's keys, oldest first. Slices
+            with fewer keys repeat their first one at the end, so no slot of anybody else is ever read.
+        mask: bool [n, length, keys], True where the query sees the key; None when every query sees every key.
+    """
+
+    rows: torch.Tensor
+    count: int
+    length: int
+    slots: torch.Tensor
+    mask: torch.Tensor | None
+
+
+class Batch:
+    """One step's input, on the device.
+
+    Attributes:
+        ids, positions: int64 [tokens].
+        starts, lengths, offsets: int64 numpy [slices]; first position, query tokens, first row of each slice.
+        tables: per layer group int32 numpy [slices, width], block tables.
+        samples: int64 [n], the rows whose logits are sampled, in plan order.
+        slots: per layer group int64 [tokens], the flat cache slot each token's key and value are written to.
+    """
+
+    def __init__(
+        self,
+        layout: CacheLayout,
+        device: torch.device,
+        ids: torch.Tensor,
+        starts: np.ndarray,
+        lengths: np.ndarray,
+        tables: list[np.ndarray],
+        sampling: np.ndarray,
+    ) -> None:
+        self.layout, self.device = layout, device
+        self.starts, self.lengths, self.tables = starts, lengths, tables
+        ends = np.cumsum(lengths)
+        self.offsets = ends - lengths
+        self.ids = ids.to(device)
+        owner = np.repeat(np.arange(len(lengths)), lengths)
+        positions = np.arange(len(owner)) + (starts - self.offsets)[owner]
+        self.positions = torch.from_numpy(positions).to(device)
+        self.samples = torch.from_numpy((ends - 1)[sampling]).to(device)
+        page = layout.page_size
+        self.slots = [
+            torch.from_numpy(table[owner, positions // page].astype(np.int64) * page + positions % page).to(device)
+            for table in tables
+        ]
+        self._spans: dict[tuple[int, bool], list[Span]] = {}
+
+    @cached_property
+    def num_tokens(self) -> int:
+        return len(self.ids)
+
+    def spans(self, group: int, together: bool) -> list[Span]:
+        """Every query of the batch once, with its keys of one layer group; built once and shared by its layers.
+
+        Args:
+            group: layer group.
+            together: put single-token slices with similar numbers of keys into one span; else one span a slice.
+        """
+        if (group, together) not in self._spans:
+            window = self.layout.groups[group].window
+            self._spans[group, together] = [
+                self._span(group, members, window) for members in self._shares(window, together)
+            ]
+        return self._spans[group, together]
+
+    def _shares(self, window: int | None, together: bool) -> list[np.ndarray]:
+        """Slices that go together: prompts alone; decodes in buckets where padding stays under a quarter."""
+        if not together:
+            return [np.array([s]) for s in range(len(self.lengths))]
+        single = np.flatnonzero(self.lengths == 1)
+        shares = [np.array([s]) for s in np.flatnonzero(self.lengths > 1)]
+        keys = self.starts[single] + 1
+        if window is not None:
+            keys = np.minimum(keys, window)
+        order = np.argsort(keys, kind="stable")
+        sorted_keys, first = keys[order], 0
+        totals = np.concatenate(([0], np.cumsum(sorted_keys)))
+        for last in range(len(order)):
+            wasted = sorted_keys[last] * (last + 1 - first) - (totals[last + 1] - totals[first])
+            if wasted * 4 > totals[last + 1] - totals[first]:
+                shares.append(single[order[first:last]])
+                first = last
+        if first < len(order):
+            shares.append(single[order[first:]])
+        return shares
+
+    def _span(self, group: int, members: np.ndarray, window: int | None) -> Span:
+        length = int(self.lengths[members[0]])
+        start = self.starts[members]
+        low = np.zeros_like(start) if window is None else np.maximum(0, start - window + 1)
+        have = start + length - low
+        width = int(have.max())
+        # A column past a slice's keys points back at its first key and is masked.
+        column = np.arange(width)
+        position = low[:, None] + np.where(column < have[:, None], column, 0)
+        page = self.layout.page_size
+        table = self.tables[group][members]
+        slots = np.take_along_axis(table, position // page, 1).astype(np.int64) * page + position % page
+        mask = None
+        if length > 1 or (have != width).any():
+            query = start[:, None] + np.arange(length)
+            seen = (position[:, None] <= query[:, :, None]) & (column < have[:, None])[:, None]
+            if window is not None:
+                seen &= position[:, None] > query[:, :, None] - window
+            mask = torch.from_numpy(seen).to(self.device)
+        rows = (self.offsets[members][:, None] + np.arange(length)).reshape(-1)
+        return Span(
+            torch.from_numpy(rows).to(self.device), len(members), length, torch.from_numpy(slots).to(self.device), mask
+        )
+
+
+@dataclass(slots=True, eq=False)
+class _Copied:
+    """What a table row holds already."""
+
+    seq: Sequence
+    life: int
+    lengths: list[int] = field(default_factory=list)
+
+
+class BatchBuilder:
+    """Turns plans into batches. Keeps every running sequence's block table by row, so that a step adds new entries only."""
+
+    def __init__(self, layout: CacheLayout, device: torch.device, max_requests: int) -> None:
+        self._layout, self._device = layout, device
+        self._rows: list[_Copied | None] = [None] * (max_requests + 1)
+        self._tables = [np.zeros((max_requests + 1, 16), np.int32) for _ in layout.groups]
+
+    def build(self, plan: StepPlan, carried: torch.Tensor | None) -> Batch:
+        """Read the sequences of a plan; after this the scheduler may change them.
+
+        Args:
+            plan: what to compute.
+            carried: int64 [rows], the last sampled id of each sequence row on the device, for slices with ``carry``.
+        """
+        slices = plan.slices
+        count = len(slices)
+        starts = np.fromiter((s.start for s in slices), np.int64, count)
+        lengths = np.fromiter((s.length for s in slices), np.int64, count)
+        sampling = np.fromiter((s.samples for s in slices), bool, count)
+        rows = np.fromiter((self._copy_tables(s.seq) for s in slices), np.int64, count)
+        width = int((starts + lengths).max() - 1) // self._layout.page_size + 1
+        tables = [table[rows, :width] for table in self._tables]
+        return Batch(self._layout, self._device, self._ids(slices, carried), starts, lengths, tables, sampling)
+
+    def _ids(self, slices: tuple[Slice, ...], carried: torch.Tensor | None) -> torch.Tensor:
+        ids: list[int] = []
+        holes: list[tuple[int, int]] = []
+        for piece in slices:
+            if piece.carry:
+                holes.append((len(ids), piece.seq.row))
+                ids.append(0)
+            elif piece.length == 1:
+                ids.append(piece.seq.tokens[piece.start])
+            else:
+                ids.extend(piece.seq.tokens[piece.start : piece.start + piece.length])
+        tensor = torch.tensor(ids)
+        if holes:
+            assert carried is not None
+            tensor = tensor.to(self._device)
+            where, row = (torch.tensor(column, device=self._device) for column in zip(*holes, strict=True))
+            tensor[where] = carried[row]
+        return tensor
+
+    def _copy_tables(self, seq: Sequence) -> int:
+        """Bring this sequence's row of the tables up to date; the row's number."""
+        row = seq.row
+        if row >= len(self._rows):
+            self._grow_rows(row)
+        copied = self._rows[row]
+        if copied is None or copied.seq is not seq or copied.life != seq.preemptions:
+            copied = self._rows[row] = _Copied(seq, seq.preemptions, [0] * len(seq.tables))
+        for group, table in enumerate(seq.tables):
+            have, want = copied.lengths[group], len(table)
+            if want == have:
+                continue
+            if want > self._tables[group].shape[1]:
+                self._widen(want)
+            first = min(have, want)
+            self._tables[group][row, first:want] = table[first:]
+            copied.lengths[group] = want
+        return row
+
+    def _grow_rows(self, row: int) -> None:
+        more = row + 1 - len(self._rows)
+        self._rows.extend([None] * more)
+        self._tables = [np.pad(table, ((0, more), (0, 0))) for table in self._tables]
+
+    def _widen(self, want: int) -> None:
+        width = 1 << (want - 1).bit_length()
+        self._tables = [np.pad(table, ((0, 0), (0, width - table.shape[1]))) for table in self._tables]
