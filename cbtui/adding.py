@@ -10,6 +10,7 @@ from cbtui.loader import Post
 from cbtui.prompts import encode
 from cbtui.stories import Story
 from cbtui.work import Worker
+from engine.core.errors import EngineError
 
 KEPT_SPECS = 4000
 """Requests remembered as they were written; older ones can still be duplicated from their token ids."""
@@ -62,6 +63,8 @@ class Adder:
             seed=seed,
             **sampling,
         )
+        if request_id is None:
+            raise EngineError("the engine is stopping or stopped and takes no requests")
         kept = replace(spec, prompt_ids=tuple(ids), copies=1, seed=seed, request_id=None)
         self._post(lambda: self._remember(request_id, kept))
 

@@ -74,6 +74,7 @@ class Session:
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._loader = Loader(launch, make_worker("cbtui-load"), self._inbox.put, clock)
         self._asker = make_worker("cbtui-ask")
+        self._stopper = make_worker("cbtui-stop")
         self._adder = Adder(make_worker("cbtui-add"), self._inbox.put, self.say)
         self._feed: Feed | None = None
 
@@ -113,6 +114,8 @@ class Session:
     @property
     def loading(self) -> Loading | None:
         """What loading does now and for how long, None when nothing is loading."""
+        if self.phase == "new":
+            return Loading("starting")
         return self._loader.loading if self.phase == "loading" else None
 
     # ---- watching
@@ -294,13 +297,19 @@ class Session:
 
     def stop(self) -> None:
         """The engine finishes what it accepted and takes nothing new."""
-        self._adder.drop_due()
-        self.stopping = self.command("stop", block=False)
+        self._stop_with()
 
     def hard_stop(self) -> None:
         """The engine stops after the step in progress; unfinished requests fail with a reason."""
-        self._adder.drop_due()
-        self.stopping = self.command("stop", block=False, hard_stop=True)
+        self._stop_with(hard_stop=True)
+
+    def _stop_with(self, **how: Any) -> None:
+        """On a worker of its own: telling the engine to stop also collects garbage, which takes a while."""
+        manager = self.manager
+        if manager is not None:
+            self._adder.drop_due()
+            self.stopping = True
+            self._stopper.submit(lambda: manager.stop(block=False, **how))
 
     # ---- configuration
 
@@ -348,13 +357,14 @@ class Session:
         if manager is not None:
             manager.tap.detach()
             if manager.status.state not in ("stopped", "failed"):
-                manager.stop(block=False, hard_stop=True)
+                self._stopper.submit(lambda: manager.stop(block=False, hard_stop=True))
         return None if self.detached else manager
 
     def close(self, seconds: float = 0.7) -> bool:
         """Stops the engine and the workers, waiting at most ``seconds``. True when the engine's thread has ended."""
         self._loader.close()
         self._asker.close()
+        self._stopper.close()
         self._adder.close()
         manager, self.manager = self.manager, None
         if manager is None:

@@ -99,7 +99,7 @@ class Dialog(ModalScreen[Answer]):
         """The dialog is there and the focus is set: what was typed meanwhile comes in, in order."""
         self.ready = True
         for event in self.early:
-            (self.focused or self)._forward_event(events.Key(event.key, event.character))
+            (self.focused or self)._forward_event(event)
         self.early.clear()
 
     def on_resize(self) -> None:
