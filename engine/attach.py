@@ -1,0 +1,38 @@
+"""The model's side of a blueprint: its facts, and the runner for it."""
+
+from collections.abc import Callable
+from typing import Any
+
+from engine.core.config import ContinuousBatchingConfig, ResolvedConfig
+from engine.core.layout import CacheLayout
+from engine.core.sizing import Facts
+from engine.memory import plain_backend, probe
+from engine.run.facts import inspect_model, text_config
+
+
+def attach(
+    model: Any, config: ContinuousBatchingConfig
+) -> tuple[Facts, Callable[[ResolvedConfig, CacheLayout], Any], Any]:
+    """Facts about ``model``, a function that builds its runner, and its end-of-sequence ids.
+
+    Raises:
+        ConfigError: the model has a layer the cache cannot hold.
+    """
+    model_facts = inspect_model(model)
+    backend = plain_backend(getattr(model.config, "_attn_implementation", None))
+    facts = probe(model, backend, model_facts)
+
+    def make_runner(resolved: ResolvedConfig, layout: CacheLayout) -> Any:
+        from engine.run.model_runner import ModelRunner
+
+        return ModelRunner(
+            model,
+            layout,
+            model_facts,
+            backend=resolved.attention.value,
+            max_batch_tokens=resolved.max_batch_tokens.value,
+            max_requests_per_batch=resolved.max_requests_per_batch.value,
+            seed=resolved.seed.value,
+        )
+
+    return facts, make_runner, getattr(text_config(model), "eos_token_id", None)

@@ -1,0 +1,125 @@
+"""The pace of the engine: held or not, how many steps are allowed, how fast, and until when."""
+
+from dataclasses import dataclass
+
+from engine.core.errors import ConfigError
+from engine.core.invariants import check
+from engine.core.observe import Counters, StepRecord
+from engine.core.request import RequestStatus
+from engine.core.scheduler import Scheduler
+
+CONDITIONS = ("preemption", "offload", "first_token", "end", "free_below", "invariant", "step")
+
+
+@dataclass(frozen=True, slots=True)
+class RunUntil:
+    """A moment to run to.
+
+    Attributes:
+        kind: "preemption" (a sequence loses its cache), "offload" (one moves to the host pool), "first_token" or "end"
+            (of ``request_id``, or of any request), "free_below" (fewer than ``value`` free blocks), "invariant" (the
+            bookkeeping is broken), "step" (step number ``value`` is done).
+        value: the number ``free_below`` and ``step`` compare with.
+        request_id: whose first token or end; None for anybody's.
+    """
+
+    kind: str
+    value: int | None = None
+    request_id: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind not in CONDITIONS:
+            raise ConfigError(f"run until {self.kind!r} is not known; use one of {', '.join(CONDITIONS)}")
+        if self.kind in ("free_below", "step") and (not isinstance(self.value, int) or self.value < 1):
+            raise ConfigError(f"run until {self.kind} needs a value of at least 1 but has {self.value!r}")
+
+    def reached(self, scheduler: Scheduler, record: StepRecord, before: Counters) -> str | None:
+        """What happened in the step just recorded, in words, or None while the moment has not come.
+
+        Args:
+            scheduler: after the step.
+            record: of the step.
+            before: counters as they were before the step.
+        """
+        after = record.counters
+        if self.kind == "preemption" and after.preemptions > before.preemptions:
+            return f"a preemption in step {record.step}"
+        if self.kind == "offload" and after.offloads > before.offloads:
+            return f"an offload in step {record.step}"
+        if self.kind == "free_below" and self.value is not None and len(scheduler.cache.pool.free) < self.value:
+            return f"{len(scheduler.cache.pool.free)} free blocks after step {record.step}"
+        if self.kind == "invariant" and (broken := check(scheduler)):
+            return f"after step {record.step}: {broken[0]}"
+        if self.kind == "step" and self.value is not None and record.step >= self.value:
+            return f"step {record.step}"
+        if self.kind in ("first_token", "end"):
+            return self._met_by_a_sequence(scheduler, record)
+        return None
+
+    def _met_by_a_sequence(self, scheduler: Scheduler, record: StepRecord) -> str | None:
+        ended = {change.seq for change in record.changes if change.status >= RequestStatus.FINISHED}
+        if self.kind == "end" and ended and self.request_id is None:
+            return f"the end of sequence {min(ended)} in step {record.step}"
+        if self.kind == "end" and self.request_id is not None and not scheduler.sequences_of(self.request_id):
+            return f"the end of {self.request_id}" if ended else None
+        if self.kind == "first_token":
+            wanted = None
+            if self.request_id is not None:
+                wanted = {seq.key for seq in scheduler.sequences_of(self.request_id)}
+            for change in record.changes:
+                produced = {output.seq for output in record.outputs}
+                fresh = change.seq in produced and change.first_token_time >= record.time
+                if fresh and (wanted is None or change.seq in wanted):
+                    return f"the first token of sequence {change.seq} in step {record.step}"
+        return None
+
+
+class Pace:
+    """Whether and when the next step may begin. Only the thread that runs the engine changes it.
+
+    Attributes:
+        held: no step begins except those in ``permits``.
+        permits: steps allowed while held.
+        rate: steps per second at most, None for no limit.
+        until: hold when this is reached.
+    """
+
+    def __init__(self) -> None:
+        self.held = False
+        self.permits = 0
+        self.rate: float | None = None
+        self.until: RunUntil | None = None
+        self._due = 0.0
+
+    def hold(self) -> None:
+        self.held, self.permits, self.until = True, 0, None
+
+    def resume(self) -> None:
+        self.held, self.permits, self.until = False, 0, None
+
+    def allow(self, steps: int) -> None:
+        """Hold, after ``steps`` more steps."""
+        self.held, self.until = True, None
+        self.permits += steps
+
+    def run_until(self, condition: RunUntil) -> None:
+        self.held, self.permits, self.until = False, 0, condition
+
+    def set_rate(self, rate: float | None) -> None:
+        self.rate, self._due = rate, 0.0
+
+    @property
+    def open(self) -> bool:
+        """Whether a step may begin as far as holding goes."""
+        return not self.held or self.permits > 0
+
+    def delay(self, now: float) -> float:
+        """Seconds until the next step may begin; 0 for at once."""
+        return 0.0 if self.rate is None else max(0.0, self._due - now)
+
+    def began(self, now: float) -> None:
+        """A step began."""
+        if self.held:
+            self.permits -= 1
+        if self.rate is not None:
+            self._due = max(self._due, now - 1.0 / self.rate) + 1.0 / self.rate

@@ -1,0 +1,371 @@
+"""The manager: an engine on a thread of its own, and everything callers may do with it from theirs."""
+
+import contextlib
+import gc
+import logging
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from engine.blueprint import Blueprint, WorkloadHints, draw
+from engine.control import RunUntil
+from engine.core.config import ResolvedConfig
+from engine.core.errors import EngineError, RequestError
+from engine.core.observe import Keyframe
+from engine.core.request import GenerationOutput
+from engine.core.tap import Tap
+from engine.delivery import Handler, Router
+from engine.inputs import prompt_rows
+from engine.loop import Engine
+from engine.worker import ManagerStatus, QueueFullError, Worker, add_all
+
+__all__ = ["CACHED_NAME", "ContinuousBatchingManager", "ManagerStatus", "QueueFullError", "RunUntil"]
+
+logger = logging.getLogger(__name__)
+CACHED_NAME = "_kept_continuous_batching_manager"
+"""Attribute of a model under which a manager is kept for the next session."""
+
+
+class ContinuousBatchingManager:
+    """Runs an engine on a daemon thread and is the way to it for any number of other threads.
+
+    Every accepted request gets exactly one terminal output per sequence, whatever happens: the end of its text, a
+    cancellation, a failure of the engine, a hard stop. Waiting never polls.
+
+    Args:
+        model: a decoder-only ``transformers`` model.
+        generation_config: defaults of every request; the model's own when None.
+        continuous_batching_config: how to run; ``config`` is the same under a shorter name.
+        workload_hints: about the work to come.
+        tokenizer: for prompts given as text, for stop strings, and for the text of outputs.
+        clock: seconds, monotonic.
+        runner: computes the steps instead of the model: an object, or a function from ``Blueprint`` to one.
+        blueprint: what to build, when it was drawn already; then ``model`` may be None.
+
+    Raises:
+        ConfigError: the configuration is not possible here, or the model has a layer that is not supported.
+
+    Attributes:
+        warmed_up: whether ``warmup`` was called.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        generation_config: Any = None,
+        continuous_batching_config: Any = None,
+        workload_hints: WorkloadHints | None = None,
+        *,
+        tokenizer: Any = None,
+        config: Any = None,
+        clock: Callable[[], float] = time.perf_counter,
+        runner: Any = None,
+        blueprint: Blueprint | None = None,
+    ) -> None:
+        wanted = continuous_batching_config if continuous_batching_config is not None else config
+        drawn = blueprint or draw(model, tokenizer, generation_config, wanted, hints=workload_hints)
+        self.model = model
+        self.warmed_up = False
+        self._destroyed = False
+        self._results = results = Router()
+        self._worker = Worker(
+            lambda: Engine(model, clock=clock, runner=runner, router=results, blueprint=drawn), results
+        )
+
+    # -- life ---------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start the thread; also again after ``stop`` or a failure. Queued requests begin.
+
+        Raises:
+            EngineError: the manager was destroyed.
+            Exception: what building the runner raises, for example when the cache does not fit.
+        """
+        if self._destroyed:
+            raise EngineError("this manager was destroyed; make a new one")
+        if self.is_running():
+            logger.warning("start: the manager is running already")
+            return
+        self._worker.start()
+
+    def stop(
+        self,
+        block: bool = True,
+        timeout: float | None = None,
+        keep_for_next_session: bool = False,
+        hard_stop: bool = False,
+    ) -> None:
+        """Stop the thread; ``start`` may follow.
+
+        Args:
+            block: wait for the end, at most ``timeout`` seconds.
+            keep_for_next_session: keep cache and buffers, and the manager on its model, for another ``start``.
+            hard_stop: end what was accepted now instead of finishing it. With ``block`` and a ``timeout`` that passes,
+                the engine is given up: its requests end at once, and a later ``start`` builds another.
+
+        Raises:
+            EngineError: called inside this thread's own ``pause()``, which would wait forever.
+        """
+        if self._worker.pausing_here:
+            raise EngineError("stop inside pause() would wait forever; leave the pause first")
+        if not self.is_running():
+            logger.warning("stop: the manager is not running")
+            return
+        self._worker.end(hard=hard_stop, keep=keep_for_next_session)
+        if block:
+            self.join(timeout)
+            if hard_stop and self.is_running():
+                self._worker.give_up()
+        if keep_for_next_session and self.model is not None:
+            setattr(self.model, CACHED_NAME, self)
+        gc.collect()
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait for the thread to end, at most ``timeout`` seconds."""
+        if not self._worker.join(timeout):
+            logger.warning("the engine did not stop within %s s", timeout)
+
+    def destroy(self) -> None:
+        """Stop for good and give everything back. May be called again."""
+        if self.is_running():
+            self.stop(block=True)
+        if not self._destroyed:
+            self._destroyed = True
+            self._worker.retire()
+
+    def is_running(self) -> bool:
+        """Whether the engine's thread runs."""
+        return self._worker.alive
+
+    def warmup(self, progress: Callable[[int, int], None] | None = None) -> None:
+        """Build the runner and whatever it prepares in advance. ``progress(done, total)`` is called along the way."""
+        self._worker.engine.warmup(progress)
+        self.warmed_up = True
+
+    @contextlib.contextmanager
+    def pause(self, *, clear_prefix_cache: bool = True) -> Iterator[None]:
+        """Park the engine between two steps, with nothing in flight, to change the weights.
+
+        Requests stay and go on afterwards. Several threads may pause at once; the engine resumes when all have left.
+
+        Args:
+            clear_prefix_cache: forget cached prefixes on leaving, since they were computed with other weights.
+
+        Raises:
+            EngineError: the engine is not running, or ends before it could park.
+        """
+        self._worker.park()
+        try:
+            yield
+        finally:
+            if clear_prefix_cache:
+                self.clear_prefix_cache()
+            self._worker.unpark()
+
+    # -- requests -----------------------------------------------------------------------------------------------------
+
+    def add_request(
+        self,
+        input_ids: Any,
+        request_id: str | None = None,
+        max_new_tokens: int | None = None,
+        streaming: bool = False,
+        record_timestamps: bool = False,
+        eos_token_id: Any = None,
+        **wanted: Any,
+    ) -> str | None:
+        """Queue a request. It is checked here, in the caller's thread.
+
+        Args:
+            input_ids: the prompt, see ``engine.inputs.token_ids``; text when the manager has a tokenizer.
+            request_id: name of the request; made up when None.
+            max_new_tokens: None is the generation config's, else all there is room for; 0 ends at once.
+            streaming: deliver a partial output with each token.
+            record_timestamps: keep the time of each token.
+            eos_token_id: one id or several; None is the generation config's, else the model's.
+            wanted: ``num_return_sequences``, ``stop_strings``, ``seed``, ``salt``, and sampling parameters.
+
+        Returns:
+            The id, or None with a warning when the manager was stopped.
+
+        Raises:
+            TypeError, RequestError: refused; nothing was queued.
+            QueueFullError: ``max_queue_size`` requests wait and none started within ten seconds.
+            EngineError: the engine died; the cause is in the message.
+        """
+        if not self._worker.may_accept():
+            return None
+        request = self._worker.engine.build_request(
+            input_ids,
+            request_id,
+            max_new_tokens=max_new_tokens,
+            streaming=streaming,
+            record_timestamps=record_timestamps,
+            eos_token_id=eos_token_id,
+            **wanted,
+        )
+        return request.request_id if self._worker.enqueue(request, self._queue_limit) else None
+
+    def add_requests(
+        self,
+        inputs: Any,
+        max_new_tokens: int | None = None,
+        streaming: bool = False,
+        record_timestamps: bool = False,
+        **wanted: Any,
+    ) -> list[str] | None:
+        """Queue one request per prompt; either all are accepted or none.
+
+        With block sharing they are queued sorted, so that equal beginnings follow each other and find their blocks.
+
+        Returns:
+            Their ids in the order of ``inputs``, or None with a warning when the manager was stopped.
+
+        Raises:
+            As ``add_request``.
+        """
+        if not self._worker.may_accept():
+            return None
+        wanted |= {"max_new_tokens": max_new_tokens, "streaming": streaming, "record_timestamps": record_timestamps}
+        requests = [self._worker.engine.build_request(prompt, **wanted) for prompt in prompt_rows(inputs)]
+        config = self.status.config
+        queued = list(requests)
+        if config.allow_block_sharing.value and config.reorder_requests.value:
+            queued.sort(key=lambda request: request.prompt_ids, reverse=True)
+        accepted = add_all(self._worker, queued, self._queue_limit)
+        return [request.request_id for request in requests] if accepted else None
+
+    def cancel_request(self, request_id: str) -> bool:
+        """Cancel a request and all its sequences; each gets a CANCELLED output with its tokens so far.
+
+        Returns:
+            Whether the id was live. An unknown one has no effect.
+        """
+        known = self._results.is_live(request_id)
+        engine = self._worker.engine
+        self._worker.post("cancel", request_id, lambda: engine.cancel_now(request_id))
+        return known
+
+    # -- results ------------------------------------------------------------------------------------------------------
+
+    def get_result(self, request_id: str | None = None, timeout: float | None = None) -> GenerationOutput | None:
+        """The next output, of one id or of any id nobody else waits for.
+
+        Args:
+            timeout: seconds to wait; None waits until one comes, or none can come any more.
+
+        Returns:
+            The output; None when none came in time, the engine is not running, or the id is neither live nor waiting.
+        """
+        if request_id is None:
+            return self._results.next(timeout)
+        return self._results.next_of(request_id, timeout)
+
+    def __iter__(self) -> Iterator[GenerationOutput]:
+        """Outputs as they come, until every accepted request has had its terminal one."""
+        while (output := self._results.next(until_done=True)) is not None:
+            yield output
+
+    def request_id_iter(self, request_id: str) -> Iterator[GenerationOutput]:
+        """Outputs of one id up to its terminal one; nobody else gets them meanwhile. Ends at once for an unknown id."""
+        return self._results.all_of(request_id)
+
+    def register_result_handler(self, request_id: str, callback: Handler) -> None:
+        """Call ``callback(output)`` on the running event loop for each output of an id, until its terminal one.
+
+        Raises:
+            RuntimeError: called without a running event loop.
+        """
+        self._results.on_result(request_id, callback)
+
+    # -- controls of a person at the engine ---------------------------------------------------------------------------
+
+    def hold(self) -> None:
+        """Begin no further step. Commands still take effect."""
+        engine = self._worker.engine
+        self._worker.post("pause", "", engine.pace.hold)
+
+    def resume(self) -> None:
+        """Go on freely."""
+        engine = self._worker.engine
+        self._worker.post("resume", "", engine.pace.resume)
+
+    def step_once(self, n: int = 1) -> None:
+        """Hold, after ``n`` more steps."""
+        if not isinstance(n, int) or n < 1:
+            raise RequestError(f"step_once needs at least 1 step but got {n!r}")
+        engine = self._worker.engine
+        self._worker.post("step", str(n), lambda: engine.pace.allow(n))
+
+    def set_rate(self, steps_per_second: float | None) -> None:
+        """Begin at most so many steps per second; None lifts the limit."""
+        if steps_per_second is not None and not steps_per_second > 0:
+            raise RequestError(f"a rate of {steps_per_second!r} steps per second is not possible; use > 0 or None")
+        engine = self._worker.engine
+        self._worker.post("rate", str(steps_per_second), lambda: engine.pace.set_rate(steps_per_second))
+
+    def run_until(self, condition: RunUntil) -> None:
+        """Go on until ``condition`` is met, then hold."""
+        engine = self._worker.engine
+        self._worker.post("resume", condition.kind, lambda: engine.pace.run_until(condition))
+
+    def set_config(self, **fields: Any) -> int:
+        """Change configuration fields while the engine runs. Returns the ticket of the command.
+
+        Raises:
+            ConfigError: unknown, out of range, or built into the engine: then it says which fields can change.
+        """
+        return self._worker.configure(**fields)
+
+    def clear_prefix_cache(self) -> None:
+        """Forget all cached prefixes at the next step."""
+        engine = self._worker.engine
+        self._worker.post("clear_prefix_cache", "", engine.clear_cache)
+
+    @property
+    def tap(self) -> Tap:
+        """Step records for readers; another object after a failure that cost the engine its state."""
+        return self._worker.engine.tap
+
+    def want_preview(self) -> None:
+        """The next record will say what the step after it would do."""
+        self._worker.engine.want_preview()
+
+    def snapshot(self, timeout: float | None = 30.0) -> Keyframe:
+        """The full visible state as of the last record; also when stopped or failed.
+
+        Raises:
+            TimeoutError: a step takes longer than ``timeout`` seconds.
+        """
+        return self._worker.ask(lambda: self._worker.engine.keyframe(), timeout)
+
+    def explain(self, request_id: str, timeout: float | None = 30.0) -> Any:
+        """Why a request is where it is: the scheduler's checks with their numbers, and what would change it.
+
+        Raises:
+            RequestError: there is no live request of that id.
+            TimeoutError: a step takes longer than ``timeout`` seconds.
+        """
+        from engine.core.forecast import explain
+
+        def answer() -> Any:
+            sequences = self._worker.engine.scheduler.sequences_of(request_id)
+            if not sequences:
+                raise RequestError(f"there is no live request {request_id!r}")
+            return explain(self._worker.engine.scheduler, sequences[0].key)
+
+        return self._worker.ask(answer, timeout)
+
+    @property
+    def config(self) -> ResolvedConfig:
+        """The configuration that runs."""
+        return self._worker.engine.config
+
+    @property
+    def status(self) -> ManagerStatus:
+        """State, step, error and configuration in one consistent object."""
+        return self._worker.status
+
+    @property
+    def _queue_limit(self) -> int:
+        return self.config.max_queue_size.value

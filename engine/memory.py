@@ -1,0 +1,69 @@
+"""The impure half of sizing: asks the system, the device and the model, and returns plain facts."""
+
+import dataclasses
+from typing import Any
+
+import psutil
+import torch
+
+from engine.core.sizing import Facts
+from engine.run.facts import ModelFacts, inspect_model
+
+
+def plain_backend(implementation: str | None) -> str:
+    """The attention backend behind a ``transformers`` setting: "paged|sdpa" and "sdpa" are the same here."""
+    return (implementation or "sdpa").rsplit("|", 1)[-1]
+
+
+def probe(model: Any, backend: str, model_facts: ModelFacts | None = None, **hints: Any) -> Facts:
+    """Facts about ``model`` and the machine it is on, as they are now.
+
+    Args:
+        model: a loaded ``transformers`` model.
+        backend: attention backend that will run.
+        model_facts: what ``inspect_model`` said, when it was asked already.
+        hints: further fields of ``Facts``: num_requests, longest_request, processes_logits.
+
+    Raises:
+        ConfigError: the model has a layer the cache cannot hold.
+    """
+    facts = model_facts or inspect_model(model)
+    device = facts.device
+    host = psutil.virtual_memory()
+    free, total = _device_memory(device, host)
+    on_gpu = device.type == "cuda"
+    return Facts(
+        device=device.type,
+        windows=facts.windows,
+        kv_heads=facts.kv_heads,
+        head_dim=facts.head_dim,
+        num_heads=facts.num_heads,
+        hidden_size=facts.hidden_size,
+        intermediate_size=facts.intermediate_size,
+        vocab_size=facts.vocab_size,
+        item_bytes=facts.dtype.itemsize,
+        max_positions=facts.max_positions,
+        attention=backend,
+        weight_bytes=facts.weight_bytes,
+        free_bytes=free,
+        total_bytes=total,
+        host_free_bytes=host.available,
+        has_graphs=on_gpu,
+        has_decode_kernel=on_gpu and backend.startswith("flash"),
+        **hints,
+    )
+
+
+def _device_memory(device: torch.device, host: Any) -> tuple[int, int]:
+    """(free, total) bytes where the cache will be. What torch's own allocator keeps unused counts as free."""
+    if device.type == "cuda":
+        free, total = torch.cuda.mem_get_info(device)
+        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return free + unused, total
+    return host.available, host.total
+
+
+def with_memory(facts: Facts, free_bytes: int, host_free_bytes: int | None = None) -> Facts:
+    """The same machine with another amount of free memory."""
+    host = free_bytes if host_free_bytes is None else host_free_bytes
+    return dataclasses.replace(facts, free_bytes=free_bytes, host_free_bytes=host)

@@ -1,0 +1,380 @@
+"""The engine's thread: when it steps, waits, parks and ends, and how other threads reach it."""
+
+import logging
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from engine.core.config import ResolvedConfig
+from engine.core.errors import EngineError, RequestError
+from engine.core.invariants import check
+from engine.core.request import FinishReason, Request
+from engine.delivery import Router
+from engine.loop import Engine
+from engine.outputs import never_started
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+QUEUE_PATIENCE = 10.0
+"""Seconds an add waits for room when as many requests wait as may wait."""
+
+
+class QueueFullError(RequestError, queue.Full):
+    """As many requests wait as ``max_queue_size`` allows, and none of them started in time."""
+
+
+@dataclass(frozen=True, slots=True)
+class ManagerStatus:
+    """Where the manager stands; replaced as a whole, so one read is consistent.
+
+    Attributes:
+        state: "new", "running", "held", "draining", "stopped" or "failed".
+        step: number of the last step.
+        error: why it failed, else None.
+        step_started: when the step in progress began, on the engine's clock; None between steps.
+        config: the configuration that runs.
+    """
+
+    state: str
+    step: int
+    error: str | None
+    step_started: float | None
+    config: ResolvedConfig
+
+
+class Worker:
+    """Steps an engine on a daemon thread, and guards what that thread shares with others by one condition.
+
+    Args:
+        make_engine: builds an engine; called again when one was lost.
+        results: where its outputs go.
+
+    Attributes:
+        engine: the current one.
+        error: what it died of, None otherwise.
+        accepting: whether requests are taken.
+        status: see ``ManagerStatus``.
+    """
+
+    def __init__(self, make_engine: Callable[[], Engine], results: Router) -> None:
+        self._make_engine = make_engine
+        self._results = results
+        self._changed = threading.Condition()
+        self._own = threading.local()
+        self._thread: threading.Thread | None = None
+        self._alive = self._started = False
+        self._draining = self._hard = self._keep = False
+        self._lost = False
+        self._pauses = 0
+        self._parked = False
+        self._room_seekers = 0
+        self.engine = make_engine()
+        self.error: BaseException | None = None
+        self.accepting = True
+        self.status = self._status(None)
+
+    # -- from any thread ----------------------------------------------------------------------------------------------
+
+    @property
+    def alive(self) -> bool:
+        return self._alive
+
+    @property
+    def pausing_here(self) -> bool:
+        """Whether the calling thread is inside a pause of its own."""
+        return getattr(self._own, "depth", 0) > 0
+
+    def start(self) -> None:
+        """Start the thread, with a new engine if the old one was lost. Raises what building the runner raises."""
+        if self._lost:
+            self.engine, self._lost = self._make_engine(), False
+        self.engine.open()
+        with self._changed:
+            self.accepting, self.error = True, None
+            self._draining = self._hard = self._keep = False
+            self._alive = self._started = True
+            self._results.set_open(True)
+            thread = threading.Thread(target=self._run, args=(self.engine,), name="continuous-batching", daemon=True)
+            self._thread = thread
+            self.status = self._status(None)
+            thread.start()
+
+    def end(self, *, hard: bool, keep: bool) -> None:
+        """Ask the thread to end: after all accepted work, or after the step in progress when ``hard``."""
+        with self._changed:
+            self.accepting = False
+            self._draining, self._keep = True, keep and not hard
+            self._hard = self._hard or hard
+            engine = self.engine
+            engine.post("hard_stop" if hard else "stop", "", lambda: engine.pace.resume() or "")
+            self.status = self._status(self.status.step_started)
+            self._changed.notify_all()
+
+    def join(self, timeout: float | None) -> bool:
+        """Wait for the thread; False when it still runs."""
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(timeout)
+        return not self._alive
+
+    def give_up(self) -> None:
+        """Leave a thread whose step does not come back: its requests end now, and the next start builds an engine."""
+        with self._changed:
+            if not self._alive:
+                return
+            engine = self.engine
+            step = engine.scheduler.step
+            engine.abandoned = self._lost = True
+            self.error = EngineError(f"step {step} did not come back and was given up")
+            self._alive = self._parked = False
+        self._results.deliver(engine.salvage(FinishReason.STOPPED, f"RuntimeError: {self.error}"))
+        self._close_results(FinishReason.STOPPED, f"RuntimeError: {self.error}")
+
+    def retire(self) -> None:
+        """The end for good of a worker whose thread does not run: what was queued and never begun ends now."""
+        self.accepting = False
+        if self._alive:
+            return
+        self.engine.fail(FinishReason.STOPPED, "the manager was destroyed before this request began")
+        self.engine.close()
+        self._close_results(FinishReason.STOPPED, "the manager was destroyed")
+
+    def post(self, kind: str, target: str, act: Callable[[], str | None]) -> int:
+        """Queue a command and wake the thread."""
+        with self._changed:
+            ticket = self.engine.post(kind, target, lambda: act() or "")
+            self._changed.notify_all()
+        return ticket
+
+    def configure(self, **fields: object) -> int:
+        """Queue a change of configuration fields. Raises ConfigError when it is not possible."""
+        with self._changed:
+            ticket = self.engine.configure(**fields)
+            self._changed.notify_all()
+        return ticket
+
+    def enqueue(self, request: Request, limit: int) -> bool:
+        """Queue a checked request; waits for room while ``limit`` (0: none) requests wait. False when not accepting.
+
+        Raises:
+            QueueFullError: no room in time. RequestError: the id is live. EngineError: the engine died.
+        """
+        with self._changed:
+            self._room_seekers += 1
+            try:
+                room = limit == 0 or self._changed.wait_for(
+                    lambda: not self.accepting or self.engine.waiting < limit, QUEUE_PATIENCE
+                )
+            finally:
+                self._room_seekers -= 1
+            if not self.may_accept():
+                return False
+            if not room:
+                raise QueueFullError(
+                    f"{limit} requests wait already (max_queue_size) and none started within {QUEUE_PATIENCE:g} s; "
+                    "try again later or raise the limit"
+                )
+            self.engine.enqueue(request)
+            self._changed.notify_all()
+        return True
+
+    def may_accept(self) -> bool:
+        """Whether requests are taken; False, with a warning, after a stop.
+
+        Raises:
+            EngineError: the engine died.
+        """
+        if self.error is not None:
+            raise EngineError(
+                f"the engine died and takes no requests ({cause_of(self.error)}); start() begins anew"
+            ) from self.error
+        if not self.accepting:
+            logger.warning("the manager was stopped and takes no requests; start() begins anew")
+        return self.accepting
+
+    def ask(self, question: Callable[[], T], timeout: float | None) -> T:
+        """The answer to a question about the engine's state, asked between two records.
+
+        Raises:
+            TimeoutError: a step takes longer than ``timeout`` seconds. And whatever ``question`` raises.
+        """
+        answers: list[T] = []
+        failures: list[BaseException] = []
+
+        def answer() -> None:
+            try:
+                answers.append(question())
+            except Exception as error:
+                failures.append(error)
+            with self._changed:
+                self._changed.notify_all()
+
+        with self._changed:
+            if self._alive and not self._parked:
+                self.engine.ask(answer)
+                self._changed.notify_all()
+                done = self._changed.wait_for(lambda: answers or failures or not self._alive or self._parked, timeout)
+                if not done:
+                    raise TimeoutError(f"step {self.engine.scheduler.step} has not come back within {timeout:g} s")
+            if not answers and not failures:
+                answer()
+        if failures:
+            raise failures[0]
+        return answers[0]
+
+    def park(self) -> None:
+        """Wait until the thread is parked between two steps with nothing in flight. ``unpark`` must follow.
+
+        Raises:
+            EngineError: it is not running, or ended before it parked.
+        """
+        with self._changed:
+            if not self._alive:
+                raise EngineError("pause needs a running engine; call start() first")
+            self._pauses += 1
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._parked or not self._alive)
+            if not self._parked:
+                self._pauses -= 1
+                raise EngineError("the engine ended before it could pause") from self.error
+        self._own.depth = getattr(self._own, "depth", 0) + 1
+
+    def unpark(self) -> None:
+        """Let the thread go on, once all who parked it have said so."""
+        self._own.depth -= 1
+        with self._changed:
+            self._pauses -= 1
+            self._changed.notify_all()
+
+    # -- the thread ---------------------------------------------------------------------------------------------------
+
+    def _run(self, engine: Engine) -> None:
+        try:
+            while self._round(engine):
+                pass
+        except BaseException as error:
+            if engine.abandoned:
+                engine.close()
+                return
+            self._die(engine, error)
+        else:
+            self._leave(engine)
+
+    def _round(self, engine: Engine) -> bool:
+        """One thing to do. False when the thread is to end."""
+        with self._changed:
+            todo = self._wait_for_work(engine)
+        if todo == "end":
+            return False
+        if todo == "hard":
+            engine.fail(FinishReason.STOPPED, "RuntimeError: hard stop before this request was complete")
+            return False
+        if todo == "park":
+            engine.settle()
+            with self._changed:
+                self._parked = True
+                self._changed.notify_all()
+                self._changed.wait_for(lambda: self._pauses == 0)
+                self._parked = False
+            return True
+        self.status = self._status(engine.clock())
+        engine.step()
+        self.status = self._status(None)
+        if self._room_seekers:
+            with self._changed:
+                self._changed.notify_all()
+        return True
+
+    def _wait_for_work(self, engine: Engine) -> str:
+        """Blocks until there is something to do; what it is. Called with the lock held."""
+        while True:
+            if self._hard:
+                return "hard"
+            if self._pauses:
+                return "park"
+            if engine.has_news:
+                return "step"
+            if engine.may_step:
+                delay = engine.pace.delay(engine.clock())
+                if delay <= 0:
+                    return "step"
+                self._changed.wait(delay)
+            elif self._draining and not engine.has_work:
+                return "end"
+            else:
+                self._changed.wait()
+
+    def _leave(self, engine: Engine) -> None:
+        """The regular end of the thread."""
+        hard = self._hard
+        try:
+            if not self._keep:
+                engine.close()
+        except Exception as error:
+            logger.exception("the runner could not be closed")
+            self.error = error
+            self._lost = True
+        text = "RuntimeError: hard stop before this request was complete" if hard else "the engine was stopped"
+        self._close_results(FinishReason.STOPPED, text)
+
+    def _die(self, engine: Engine, error: BaseException) -> None:
+        """The end by an error: everything accepted fails with the cause."""
+        text = f"step {engine.scheduler.step} failed: {cause_of(error)}"
+        logger.error("the engine died in step %d: %s", engine.scheduler.step, cause_of(error), exc_info=error)
+        with self._changed:
+            self.error, self.accepting = error, False
+        try:
+            engine.fail(FinishReason.FAILED, text)
+            engine.close()
+            self._lost = bool(check(engine.scheduler))
+        except Exception:
+            logger.exception("the engine's state was lost with it")
+            self._lost = True
+        self._close_results(FinishReason.FAILED, text)
+
+    def _close_results(self, reason: FinishReason, text: str) -> None:
+        """Nothing more comes: whoever is still owed an output gets it now, and all who wait are woken."""
+        now = self.engine.clock()
+        for output_id, request in self._results.live.items():
+            self._results.deliver([never_started(request, output_id, reason, text, now)])
+        with self._changed:
+            self._alive = self._parked = False
+            self.status = self._status(None)
+            self._results.set_open(False)
+            self._changed.notify_all()
+
+    def _status(self, step_started: float | None) -> ManagerStatus:
+        engine = self.engine
+        if self.error is not None:
+            state = "failed"
+        elif not self._alive:
+            state = "stopped" if self._started else "new"
+        elif self._draining:
+            state = "draining"
+        else:
+            state = "held" if engine.pace.held and not engine.pace.permits else "running"
+        error = None if self.error is None else cause_of(self.error)
+        return ManagerStatus(state, engine.scheduler.step, error, step_started, engine.config)
+
+
+def add_all(worker: Worker, requests: Sequence[Request], limit: int) -> bool:
+    """Queue all of ``requests`` in order, or none: what was queued before one is refused is cancelled again."""
+    queued: list[Request] = []
+    try:
+        for request in requests:
+            if not worker.enqueue(request, limit):
+                break
+            queued.append(request)
+    finally:
+        if len(queued) < len(requests):
+            for request in queued:
+                engine, name = worker.engine, request.request_id
+                worker.post("cancel", name, lambda engine=engine, name=name: engine.cancel_now(name))  # type: ignore[misc]
+    return len(queued) == len(requests)
+
+
+def cause_of(error: BaseException) -> str:
+    """An error in one line: its type and what it says."""
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
