@@ -56,7 +56,7 @@ def why(scene: Scene, story: Story) -> Wordings:
     state = scene.state_of(story)
     if decision is None:
         return ("waits for the next step", "in the queue") if live.change.place == "waiting" else ("no decision yet",)
-    if decision.verdict in _WAITS:
+    if decision.verdict in WAITS:
         prefix = "waits: "
         if live.change.place == "offloaded":
             prefix = f"on CPU, {count(live.change.host_blocks, 'block')}: "
@@ -64,7 +64,7 @@ def why(scene: Scene, story: Story) -> Wordings:
             prefix = "stalled: "
         elif story.started >= 0 and live.change.place == "waiting" and live.change.preemptions:
             prefix = f"preempted {live.change.preemptions}×, waits: "
-        return _WAITS[decision.verdict](scene, decision, prefix)
+        return WAITS[decision.verdict](scene, decision, prefix)
     return _why_active(scene, story, live, decision)
 
 
@@ -221,7 +221,7 @@ def _wait_prefill(scene: Scene, d: Decision, prefix: str) -> Wordings:
     )
 
 
-_WAITS = {
+WAITS = {
     Verdict.WAIT_TOKENS: _wait_tokens,
     Verdict.WAIT_ROWS: _wait_rows,
     Verdict.WAIT_BLOCKS: _wait_blocks,

@@ -20,6 +20,11 @@ def block_page(scene: Scene, width: int, height: int) -> Panel:
 def _map(scene: Scene, width: int, height: int, screen_width: int) -> Panel:
     if scene.chrome.map_order == "tables":
         return block_tables(scene, width, height)
+    rows = -(-scene.picture.num_blocks // max(16, (width - 4) // 2 // 16 * 16))
+    need = 1 + (2 if height >= 16 else 0) + rows + 2
+    if height - need >= 7:  # a small pool leaves room for the tables that point into it
+        upper = _map(scene, width, need, screen_width)
+        return stack([upper, Panel([blank(scene.theme, width)]), block_tables(scene, width, height - need - 1)])
     return blocks(scene, width, height, screen_width=max(100, screen_width), legend_rows=2 if height >= 10 else 1,
                   tiles=True, with_gauge=height >= 16)  # fmt: skip
 

@@ -57,8 +57,31 @@ def config_page(scene: Scene, width: int, height: int) -> Panel:
             rows.append(row.put(choose((item.error,), row.left, glyphs.ellipsis)).done())
     if not fields:
         rows.append(RowBuilder(width, dim).put(clip("  no engine, no configuration yet", width)).done())
+    if height - len(rows) >= 8:
+        rows += [blank(theme, width), *_cache(scene, width)]
     rows += [blank(theme, width)] * (height - len(rows))
     return Panel(rows[:height], hits)
+
+
+def _cache(scene: Scene, width: int) -> list[Row]:
+    """What the cache looks like under these settings."""
+    theme, picture = scene.theme, scene.picture
+    dim, text = theme.style("muted"), theme.style("text")
+    size = scene.chrome.block_bytes
+    mib = f", {picture.num_blocks * size / 2**20:.0f} MiB" if size else ""
+    groups = ", ".join("full attention" if w is None else f"sliding window of {w} tokens" for w in picture.windows)
+    slots = len(picture.host)
+    rows = [heading(theme, width, "WHAT IT MEANS NOW")]
+    for name, words in (
+        ("pool", f"{picture.num_blocks} blocks of {picture.page_size} tokens{mib}"),
+        ("groups", f"{len(picture.windows)}: {groups}"),
+        ("CPU pool", f"{slots} blocks" if slots else "off: who loses its place is computed again"),
+        ("margin", f"{scene.margin} blocks stay usable when a new prompt comes in" if scene.margin else "off"),
+        ("prefix cache", "on" if picture.settings.get("allow_block_sharing") else "off"),
+    ):
+        row = RowBuilder(width, dim).put(f"   {name:<15}"[:width])
+        rows.append(row.put(choose((words,), row.left, theme.glyphs.ellipsis), text).done())
+    return rows
 
 
 def _columns(scene: Scene, width: int, name_width: int) -> Row:
@@ -94,4 +117,4 @@ def _field(scene: Scene, width: int, name_width: int, item: ConfigField, *, sele
     when = "refused" if item.error else item.effect
     amber = item.changed and "restart" in item.effect
     row.put("  ").field(when, 16, theme.style("amber", bg, bold=True) if amber else strong if item.changed else dim)
-    return row.put(choose((item.note, ""), row.left, ""), dim).done()
+    return row.put(choose((item.note,), row.left, glyphs.ellipsis), dim).done()

@@ -1,18 +1,21 @@
 """Mode 5: the host pool in full, who is there, and the traffic between the pools over time."""
 
-from cbtui.sentences import count, seconds
+from cbtui.sentences import count, log_line, seconds
 from cbtui.view.cells import Panel, Part, Row, RowBuilder, blank, choose, heading
 from cbtui.view.chrome import Hit
 from cbtui.view.host import host
 from cbtui.view.scene import Scene
 from cbtui.view.timeline import axis, bars, columns, track
+from engine.core.observe import Verdict
 
 
 def offload_page(scene: Scene, width: int, height: int) -> Panel:
     theme = scene.theme
-    graph = min(10, max(0, height - 14))
-    totals = 8 if height >= 24 else 4
-    upper = max(4, height - graph - totals)
+    totals = 7 if height >= 24 else 4
+    held = {owner[0] for owner in scene.picture.host if owner is not None} | set(scene.picture.moves.back_slots.values())
+    slots = -(-len(scene.picture.host) // max(16, (width - 4) // 2 // 16 * 16))
+    graph = min(14, max(0, height - 14))
+    upper = max(4, min(height - graph - totals, 1 + max(1, slots) + len(held) + 2))
     pool = host(scene, width, upper, tiles=width >= 110, gutter=width >= 60)
     rows, hits = list(pool.rows), list(pool.hits)
     rows += _totals(scene, width, totals)
@@ -20,8 +23,24 @@ def offload_page(scene: Scene, width: int, height: int) -> Panel:
         chart, chart_hits = _traffic(scene, width, graph)
         hits += [Hit(h.y + len(rows), h.x0, h.x1, h.kind, h.value) for h in chart_hits]
         rows += chart
+        if height - len(rows) >= 3:
+            rows += _moves(scene, width, height - len(rows))
     rows += [blank(theme, width)] * (height - len(rows))
     return Panel(rows[:height], [h for h in hits if h.y < height])
+
+
+def _moves(scene: Scene, width: int, height: int) -> list[Row]:
+    """The last moves between the pools, newest first."""
+    theme = scene.theme
+    rows = [heading(theme, width, "MOVES", [Part((("newest first", theme.style("muted")),))])]
+    kinds = (Verdict.OFFLOAD, Verdict.RESTORE, Verdict.RECOMPUTE)
+    for entry in reversed(scene.state.log):
+        if len(rows) == height:
+            break
+        if entry.kind in kinds and entry.step <= scene.step:
+            row = RowBuilder(width, theme.style("muted")).right(str(entry.step), min(8, width)).put("  "[: width - 8])
+            rows.append(row.put(choose(log_line(scene, entry), row.left, theme.glyphs.ellipsis), theme.style("text")).done())
+    return rows
 
 
 def _totals(scene: Scene, width: int, height: int) -> list[Row]:
