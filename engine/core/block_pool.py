@@ -5,7 +5,9 @@ from collections import OrderedDict
 from engine.core.errors import InvariantError
 from engine.core.observe import BlockDelta, BlockOp
 from engine.core.pages import Page, same_prefix
+from engine.core.quick import quick
 
+make_delta = quick(BlockDelta)
 ALLOC, SHARE, PUBLISH, EVICT = BlockOp.ALLOC, BlockOp.SHARE, BlockOp.PUBLISH, BlockOp.EVICT
 
 
@@ -71,7 +73,7 @@ class BlockPool:
         self.groups[block] = group
         self.last_use[block] = self.step
         if self.log is not None:
-            self.log.append(BlockDelta(ALLOC, block, seq, group, index))
+            self.log.append(make_delta(ALLOC, block, seq, group, index, -1))
         return block
 
     def share(self, block: int, seq: int, group: int, index: int) -> None:
@@ -81,7 +83,7 @@ class BlockPool:
         self.refs[block] += 1
         self.last_use[block] = self.step
         if self.log is not None:
-            self.log.append(BlockDelta(SHARE, block, seq, group, index))
+            self.log.append(make_delta(SHARE, block, seq, group, index, -1))
 
     def drop(self, block: int, seq: int, group: int, index: int, op: BlockOp = BlockOp.RELEASE) -> bool:
         """One reference less. Returns True when it was the last one, which makes the block usable again."""
@@ -91,7 +93,7 @@ class BlockPool:
         self.refs[block] = refs
         self.last_use[block] = self.step
         if self.log is not None:
-            self.log.append(BlockDelta(op, block, seq, group, index))
+            self.log.append(make_delta(op, block, seq, group, index, -1))
         if refs:
             return False
         if self.pages[block] is not None:
@@ -117,7 +119,7 @@ class BlockPool:
         self.pages[block] = page
         self.version += 1
         if self.log is not None:
-            self.log.append(BlockDelta(PUBLISH, block, seq, group, index))
+            self.log.append(make_delta(PUBLISH, block, seq, group, index, -1))
         return page
 
     def find(self, page: Page, group: int) -> int:

@@ -17,11 +17,11 @@ from engine.core.observe import (
     TokenOutput,
 )
 from engine.core.plan import Slice, StepPlan
-from engine.core.quick import quick
+from engine.core.quick import freeze, open_twin
 from engine.core.request import RequestStatus, SamplingParams, Sequence
 
-make_change = quick(SequenceChange)
-make_slice_record = quick(SliceRecord)
+open_change = open_twin(SequenceChange)
+open_slice_record = open_twin(SliceRecord)
 
 MAX_WAITING_SHOWN = 1000
 """Keys of the line that a record lists; the true number stands beside them."""
@@ -100,10 +100,11 @@ class Journal:
         self.ended: list[Sequence] = []
         self.settings: dict[str, object] = {}
 
-    def planned(self, plan: StepPlan) -> None:
-        """A step was planned."""
+    def planned(self, plan: StepPlan, decisions: Mapping[int, Decision]) -> None:
+        """A step was planned; ``decisions`` are the plan's, by key."""
         self.plan = plan
         self.decisions.extend(plan.decisions)
+        self.decided.update(decisions)
         self.touch_slices(plan.slices)
 
     def touch_slices(self, slices: Iterable[Slice]) -> None:
@@ -115,18 +116,21 @@ class Journal:
         """A decision made outside a plan: the end of a sequence, a refusal."""
         self.touched[seq.key] = seq
         self.decisions.append(decision)
+        self.decided[seq.key] = decision
 
 
 def slice_records(slices: Iterable[Slice]) -> tuple[SliceRecord, ...]:
     """Slices without their sequences."""
-    return tuple(
-        [make_slice_record(s.seq.key, "decode" if is_decode(s) else "prefill", s.length, s.start) for s in slices]
-    )
-
-
-def is_decode(piece: Slice) -> bool:
-    """Whether a slice is one generated token that produces the next."""
-    return piece.samples and piece.length == 1 and piece.start >= piece.seq.num_prompt
+    made = [
+        open_slice_record(
+            s.seq.key,
+            "decode" if s.samples and s.length == 1 and s.start >= s.seq.num_prompt else "prefill",
+            s.length,
+            s.start,
+        )
+        for s in slices
+    ]
+    return freeze(made, SliceRecord)
 
 
 def place_of(seq: Sequence) -> str:
@@ -140,10 +144,21 @@ def place_of(seq: Sequence) -> str:
 
 def change_of(seq: Sequence) -> SequenceChange:
     """The visible values of a sequence now."""
-    return make_change(
-        seq.key, seq.status, place_of(seq), seq.computed, len(seq.tokens), seq.row, seq.cached_tokens,
-        seq.preemptions, seq.recomputed, len(seq.host), seq.first_token_time, seq.finish_reason, seq.error,
-    )  # fmt: skip
+    return changes_of((seq,))[0]
+
+
+def changes_of(seqs: Iterable[Sequence]) -> tuple[SequenceChange, ...]:
+    """The visible values of sequences now."""
+    over = RequestStatus.FINISHED
+    made = [
+        open_change(
+            s.key, s.status, "running" if s.row >= 0 and s.status < over else place_of(s), s.computed, len(s.tokens),
+            s.row, s.cached_tokens, s.preemptions, s.recomputed, len(s.host), s.first_token_time, s.finish_reason,
+            s.error,
+        )
+        for s in seqs
+    ]  # fmt: skip
+    return freeze(made, SequenceChange)
 
 
 def info_of(seq: Sequence) -> RequestInfo:

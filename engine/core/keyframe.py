@@ -3,7 +3,7 @@
 from dataclasses import asdict
 from itertools import islice
 
-from engine.core.journal import MAX_WAITING_SHOWN, StepEvents, change_of, info_of, slice_records
+from engine.core.journal import MAX_WAITING_SHOWN, StepEvents, change_of, changes_of, info_of, slice_records
 from engine.core.layout import TRASH_BLOCK
 from engine.core.observe import BlockView, Keyframe, SequenceView, StepRecord
 from engine.core.request import Sequence
@@ -32,7 +32,6 @@ def collect_events(state: State, step: int | None) -> StepEvents:
     if journal.plan is None and journal.on:
         state.step = state.step + 1 if step is None else step
         state.cache.pool.step = state.step
-    journal.decided.update([(d.seq, d) for d in journal.decisions])
     for seq in journal.departed:
         journal.decided.pop(seq.key, None)
     journal.departed = journal.ended
@@ -42,7 +41,7 @@ def collect_events(state: State, step: int | None) -> StepEvents:
         slice_records(journal.plan.slices) if journal.plan else (),
         tuple(journal.decisions),
         tuple(journal.deltas),
-        tuple([change_of(seq) for seq in journal.touched.values()]),
+        changes_of(journal.touched.values()),
         tuple(journal.outputs),
         state.counters(),
         journal.plan.limit if journal.plan else "",

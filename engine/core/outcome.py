@@ -8,12 +8,12 @@ from engine.core.lifecycle import depart, end
 from engine.core.observe import TokenOutput
 from engine.core.plan import StepPlan, StepResult
 from engine.core.preemption import drop_work
-from engine.core.quick import quick
+from engine.core.quick import freeze, open_twin
 from engine.core.request import FinishReason, RequestStatus, Sequence
 from engine.core.state import Flight, State
 from engine.core.stop import TextOf, end_of
 
-make_output = quick(TokenOutput)
+open_output = open_twin(TokenOutput)
 
 
 class TokenEvent(NamedTuple):
@@ -47,7 +47,8 @@ def apply_result(state: State, plan: StepPlan, result: StepResult, now: float, t
         state.totals.prompt_tokens += flight.prompt_tokens
     state.cache.host.settle(plan.step)
     if state.journal.on:
-        state.journal.outputs.extend([make_output(seq.key, token, logprob) for seq, token, logprob in outcome.tokens])
+        made = [open_output(seq.key, token, logprob) for seq, token, logprob in outcome.tokens]
+        state.journal.outputs.extend(freeze(made, TokenOutput))
     return outcome
 
 

@@ -1,18 +1,19 @@
 """Planning the sequences that hold a row: decode steps and chunks of prompts."""
 
 from collections.abc import Iterable
+from typing import Any
 
 from engine.core.observe import Decision, Verdict
 from engine.core.plan import Slice
 from engine.core.preemption import count_rework, make_room
-from engine.core.quick import quick
+from engine.core.quick import freeze, open_twin
 from engine.core.request import RequestStatus, Sequence
 from engine.core.state import State
 from engine.core.walk import Walk
 
 DECODE = Verdict.DECODE
-make_decision = quick(Decision)
-make_slice = quick(Slice)
+open_decision = open_twin(Decision)
+open_slice = open_twin(Slice)
 
 
 def plan_decodes(state: State, walk: Walk, seqs: Iterable[Sequence], behind_prefill: bool) -> None:
@@ -23,10 +24,12 @@ def plan_decodes(state: State, walk: Walk, seqs: Iterable[Sequence], behind_pref
     Args:
         behind_prefill: prefills were planned before, so a decode without budget was held back by them.
     """
-    cache, page_size, decisions, slices = state.cache, state.cache.page_size, walk.decisions, walk.slices
-    windows = cache.windows
-    held, stateful = state.held, state.stateful
-    left = min(walk.left, walk.rows - len(slices))
+    cache, page_size, windows = state.cache, state.cache.page_size, state.cache.windows
+    held, stateful, decisions = state.held, state.stateful, walk.decisions
+    rows = walk.rows - len(walk.slices)
+    left = min(walk.left, rows)
+    slices: list[Any] = []
+    decided: list[Any] = []
     for seq in seqs:
         key = seq.key
         if walk.disturbed and key in decisions:
@@ -35,8 +38,8 @@ def plan_decodes(state: State, walk: Walk, seqs: Iterable[Sequence], behind_pref
         if pending and (output + pending >= seq.request.max_new_tokens or start > len(seq.tokens) or key in stateful):
             walk.wait(seq, Verdict.WAIT_IN_FLIGHT, state.flights[-1].plan.step, 0)
             continue
-        if left <= 0:
-            _hold_back(state, walk, seq, behind_prefill)
+        if not left:
+            _hold_back(state, walk, seq, len(slices) == rows, behind_prefill)
             continue
         new = 0
         for window, group in windows:
@@ -48,15 +51,18 @@ def plan_decodes(state: State, walk: Walk, seqs: Iterable[Sequence], behind_pref
                 walk.wait(seq, Verdict.WAIT_BLOCKS, cache.num_groups, cache.pool.usable, "blocks")
                 continue
             new = cache.extend(seq, 1)
-        slices.append(make_slice(seq, start, 1, True, pending > 0, output + pending))
-        decisions[key] = make_decision(key, DECODE, start, new)
+        slices.append(open_slice(seq, start, 1, True, pending > 0, output + pending))
+        decision = decisions[key] = open_decision(key, DECODE, start, new)
+        decided.append(decision)
         seq.computed = start + 1
         seq.in_flight += 1
         seq.pending = 1
         left -= 1
-        walk.left -= 1
         if held:
             held.pop(key, None)
+    walk.left -= len(slices)
+    walk.slices.extend(freeze(slices, Slice))
+    freeze(decided, Decision)
 
 
 def plan_chunks(state: State, walk: Walk, seqs: Iterable[Sequence]) -> None:
@@ -111,12 +117,12 @@ def add_slice(state: State, walk: Walk, seq: Sequence, length: int, decision: De
         seq.pending = 1
 
 
-def _hold_back(state: State, walk: Walk, seq: Sequence, behind_prefill: bool) -> None:
+def _hold_back(state: State, walk: Walk, seq: Sequence, rows_full: bool, behind_prefill: bool) -> None:
     """No room in this step for a decode."""
-    if walk.left > 0:
-        walk.wait(seq, Verdict.WAIT_ROWS, len(walk.slices), walk.rows, "rows")
+    if rows_full:
+        walk.wait(seq, Verdict.WAIT_ROWS, walk.rows, walk.rows, "rows")
     elif behind_prefill:
-        state.held[seq.key] = state.held.get(seq.key, 0) + 1
-        walk.wait(seq, Verdict.WAIT_PREFILL, state.held[seq.key], state.settings.max_steps_without_decode, "tokens")
+        held = state.held[seq.key] = state.held.get(seq.key, 0) + 1
+        walk.wait(seq, Verdict.WAIT_PREFILL, held, state.settings.max_steps_without_decode, "tokens")
     else:
         walk.wait(seq, Verdict.WAIT_TOKENS, 1, 0, "tokens")
