@@ -6,23 +6,24 @@ from typing import Any
 from engine.core.config import ContinuousBatchingConfig, ResolvedConfig
 from engine.core.layout import CacheLayout
 from engine.core.sizing import Facts
-from engine.memory import plain_backend, probe
+from engine.memory import choose_backend, probe
+from engine.run.attention import BACKENDS
 from engine.run.facts import inspect_model, text_config
 
 
 def attach(
     model: Any, config: ContinuousBatchingConfig
-) -> tuple[Facts, Callable[[ResolvedConfig, CacheLayout], Any], Any]:
-    """Facts about ``model``, a function that builds its runner, and its end-of-sequence ids.
+) -> tuple[Facts, Callable[[ResolvedConfig, CacheLayout, Any], Any], Any]:
+    """Facts about ``model``, a function that builds its runner (on a cache kept from before, or None), and its eos ids.
 
     Raises:
         ConfigError: the model has a layer the cache cannot hold.
     """
     model_facts = inspect_model(model)
-    backend = plain_backend(getattr(model.config, "_attn_implementation", None))
-    facts = probe(model, backend, model_facts)
+    backend, why = choose_backend(getattr(model.config, "_attn_implementation", None), BACKENDS)
+    facts = probe(model, backend, model_facts, attention_reason=why)
 
-    def make_runner(resolved: ResolvedConfig, layout: CacheLayout) -> Any:
+    def make_runner(resolved: ResolvedConfig, layout: CacheLayout, store: Any) -> Any:
         from engine.run.model_runner import ModelRunner
 
         return ModelRunner(
@@ -32,7 +33,8 @@ def attach(
             backend=resolved.attention.value,
             max_batch_tokens=resolved.max_batch_tokens.value,
             max_requests_per_batch=resolved.max_requests_per_batch.value,
-            seed=resolved.seed.value,
+            seed=resolved.seed.value or 0,
+            store=store,
         )
 
     return facts, make_runner, getattr(text_config(model), "eos_token_id", None)

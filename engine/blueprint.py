@@ -26,7 +26,7 @@ class Blueprint:
         builder: checks requests.
         tokenizer: or None.
         notices: sentences a person should read once; they were given as warnings too.
-        make_runner: builds the runner of the model; allocates the cache.
+        make_runner: builds the runner of the model on the cache it is given, or on a new one for None.
     """
 
     config: ResolvedConfig
@@ -34,7 +34,7 @@ class Blueprint:
     builder: RequestBuilder
     tokenizer: Any
     notices: tuple[str, ...]
-    make_runner: Callable[[], Any]
+    make_runner: Callable[[Any], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ def draw(
         generation_config = getattr(model, "generation_config", None)
     wanted = _config_of(config, generation_config)
     defaults, notices = request_defaults(generation_config, drop_unsupported=wanted.drop_unsupported_processors)
-    make_runner: Callable[[ResolvedConfig, CacheLayout], Any]
+    make_runner: Callable[[ResolvedConfig, CacheLayout, Any], Any]
     if facts is None:
         from engine.attach import attach
 
@@ -101,7 +101,7 @@ def draw(
     notices += resolved.notices
     for notice in notices:
         warnings.warn(notice, UserWarning, stacklevel=3)
-    return Blueprint(resolved, layout, builder, tokenizer, notices, lambda: make_runner(resolved, layout))
+    return Blueprint(resolved, layout, builder, tokenizer, notices, lambda store: make_runner(resolved, layout, store))
 
 
 def _config_of(config: Any, generation_config: Any) -> ContinuousBatchingConfig:
@@ -144,5 +144,5 @@ def _pool_tokens(layout: CacheLayout, config: ResolvedConfig) -> int:
     return low
 
 
-def _no_model(config: ResolvedConfig, layout: CacheLayout) -> Any:
+def _no_model(config: ResolvedConfig, layout: CacheLayout, store: Any) -> Any:
     raise ConfigError("there is no model to run; give the engine a model or a runner")

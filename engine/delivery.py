@@ -247,9 +247,12 @@ class Router:
 
 def output_ids(request: Request) -> tuple[str, ...]:
     """Ids under which the sequences of a request are delivered."""
-    return tuple(
-        Sequence(0, request, child, [], 0).output_id for child in range(request.num_return_sequences)
-    )
+    return tuple(Sequence(0, request, child, [], 0).output_id for child in range(request.num_return_sequences))
+
+
+def child_ids(request_id: str, copies: int) -> tuple[str, ...]:
+    """The same for an id and a number of sequences."""
+    return output_ids(Request(request_id, (), num_return_sequences=copies))
 
 
 def _wait(condition: threading.Condition, deadline: float | None) -> bool:

@@ -34,12 +34,12 @@ class Runner(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """Something to do between two steps. ``act`` returns what was done, and raises RequestError to refuse."""
+    """Something to do between two steps. ``act`` may return what was done, and raises RequestError to refuse."""
 
     ticket: int
     kind: str
     target: str
-    act: Callable[[], str]
+    act: Callable[[], str | None]
     request: Request | None = None
 
 
@@ -90,6 +90,7 @@ class Engine:
         self.scheduler = Scheduler(self.blueprint.layout, self.config.scheduler_settings(), text_of)
         self._given = runner
         self._runner: Runner | None = None
+        self._store: Any = None
         self._commands: deque[Command] = deque()
         self._questions: deque[Callable[[], None]] = deque()
         self._flights: deque[tuple[StepPlan, Any]] = deque()
@@ -129,7 +130,7 @@ class Engine:
         """Ask for the end of a request; returns the ticket. An unknown id has no effect, and the ack says so."""
         return self.post("cancel", request_id, lambda: self.cancel_now(request_id))
 
-    def post(self, kind: str, target: str, act: Callable[[], str], request: Request | None = None) -> int:
+    def post(self, kind: str, target: str, act: Callable[[], str | None], request: Request | None = None) -> int:
         """Queue a command; it takes effect at the start of the next round and is acknowledged in its record."""
         ticket = next(self._tickets)
         self._commands.append(Command(ticket, kind, target, act, request))
@@ -181,7 +182,8 @@ class Engine:
         if self._runner is None:
             given = self._given
             if given is None:
-                self._runner = self.blueprint.make_runner()
+                self._runner = self.blueprint.make_runner(self._store)
+                self._store = None
             else:
                 self._runner = given if hasattr(given, "launch") else given(self.blueprint)
 
@@ -191,12 +193,16 @@ class Engine:
         assert self._runner is not None
         return self._runner
 
-    def close(self) -> None:
-        """Give runner and cache back, once all requests have ended. ``open`` starts with an empty cache."""
+    def close(self, *, keep_cache: bool = False) -> None:
+        """Give the model back, once all requests have ended; the cache too, unless it is kept for the next ``open``."""
         runner, self._runner = self._runner, None
         self._flights.clear()
-        self.scheduler.clear_prefix_cache()
-        self._note_events()
+        if keep_cache:
+            self._store = getattr(runner, "store", None)
+        else:
+            self._store = None
+            self.scheduler.clear_prefix_cache()
+            self._note_events()
         if runner is not None:
             runner.close()
 
@@ -299,7 +305,7 @@ class Engine:
         while self._commands:
             command = self._commands.popleft()
             try:
-                detail, accepted = command.act(), True
+                detail, accepted = command.act() or "", True
             except RequestError as error:
                 detail, accepted = str(error), False
             self._acks.append(CommandAck(command.ticket, command.kind, command.target, accepted, detail))

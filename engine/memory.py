@@ -1,6 +1,6 @@
 """The impure half of sizing: asks the system, the device and the model, and returns plain facts."""
 
-import dataclasses
+from collections.abc import Collection
 from typing import Any
 
 import psutil
@@ -10,19 +10,22 @@ from engine.core.sizing import Facts
 from engine.run.facts import ModelFacts, inspect_model
 
 
-def plain_backend(implementation: str | None) -> str:
-    """The attention backend behind a ``transformers`` setting: "paged|sdpa" and "sdpa" are the same here."""
-    return (implementation or "sdpa").rsplit("|", 1)[-1]
+def choose_backend(implementation: str | None, available: Collection[str]) -> tuple[str, str]:
+    """(backend, why) for a model's attention setting. "paged|sdpa" and "sdpa" are the same; sdpa stands in for others."""
+    name = (implementation or "sdpa").rsplit("|", 1)[-1]
+    if name in available:
+        return name, "model"
+    return "sdpa", f"{name} → sdpa: {name} is not available"
 
 
-def probe(model: Any, backend: str, model_facts: ModelFacts | None = None, **hints: Any) -> Facts:
+def probe(model: Any, backend: str, model_facts: ModelFacts | None = None, **more: Any) -> Facts:
     """Facts about ``model`` and the machine it is on, as they are now.
 
     Args:
         model: a loaded ``transformers`` model.
         backend: attention backend that will run.
         model_facts: what ``inspect_model`` said, when it was asked already.
-        hints: further fields of ``Facts``: num_requests, longest_request, processes_logits.
+        more: further fields of ``Facts``.
 
     Raises:
         ConfigError: the model has a layer the cache cannot hold.
@@ -50,7 +53,7 @@ def probe(model: Any, backend: str, model_facts: ModelFacts | None = None, **hin
         host_free_bytes=host.available,
         has_graphs=on_gpu,
         has_decode_kernel=on_gpu and backend.startswith("flash"),
-        **hints,
+        **more,
     )
 
 
@@ -61,9 +64,3 @@ def _device_memory(device: torch.device, host: Any) -> tuple[int, int]:
         unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return free + unused, total
     return host.available, host.total
-
-
-def with_memory(facts: Facts, free_bytes: int, host_free_bytes: int | None = None) -> Facts:
-    """The same machine with another amount of free memory."""
-    host = free_bytes if host_free_bytes is None else host_free_bytes
-    return dataclasses.replace(facts, free_bytes=free_bytes, host_free_bytes=host)

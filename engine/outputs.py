@@ -67,7 +67,7 @@ class OutputMaker:
             request_id=seq.output_id,
             prompt_ids=prompt,
             generated_tokens=seq.tokens[seq.num_prompt :],
-            logprobs=list(seq.logprobs),
+            logprobs=list(seq.logprobs) if request.sampling.logprobs >= 0 else [],
             error=seq.error,
             status=seq.status,
             created_time=request.created_time,

@@ -108,7 +108,7 @@ class Worker:
             self._draining, self._keep = True, keep and not hard
             self._hard = self._hard or hard
             engine = self.engine
-            engine.post("hard_stop" if hard else "stop", "", lambda: engine.pace.resume() or "")
+            engine.post("hard_stop" if hard else "stop", "", engine.pace.resume)
             self.status = self._status(self.status.step_started)
             self._changed.notify_all()
 
@@ -144,7 +144,7 @@ class Worker:
     def post(self, kind: str, target: str, act: Callable[[], str | None]) -> int:
         """Queue a command and wake the thread."""
         with self._changed:
-            ticket = self.engine.post(kind, target, lambda: act() or "")
+            ticket = self.engine.post(kind, target, act)
             self._changed.notify_all()
         return ticket
 
@@ -310,8 +310,7 @@ class Worker:
         """The regular end of the thread."""
         hard = self._hard
         try:
-            if not self._keep:
-                engine.close()
+            engine.close(keep_cache=self._keep)
         except Exception as error:
             logger.exception("the runner could not be closed")
             self.error = error

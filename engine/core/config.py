@@ -151,7 +151,7 @@ def resolve(config: ContinuousBatchingConfig, facts: Facts) -> ResolvedConfig:
     offload_bytes = found["host_blocks"].value * sizing.block_bytes
     found["cpu_offload_space"] = Resolved(offload_bytes / GIB, found["host_blocks"].reason)
     found["max_length"] = Resolved(facts.max_positions, "model")
-    found["attention"] = Resolved(facts.attention, "model and installed libraries")
+    found["attention"] = Resolved(facts.attention, facts.attention_reason)
     return ResolvedConfig(**found, demand=demand, notices=tuple(notices))
 
 
@@ -186,7 +186,7 @@ def change(resolved: ResolvedConfig, built: ResolvedConfig, **values: Any) -> Re
     margin = changed.get("safety_margin", resolved.safety_margin)
     if margin.value is None or ("scheduler_type" in changed and margin.reason.startswith("default of")):
         changed["safety_margin"] = Resolved(MARGINS[policy], f"default of {policy}")
-    return dataclasses.replace(resolved, **changed)
+    return dataclasses.replace(resolved, **changed)  # type: ignore[arg-type]  # no field of another type is changeable
 
 
 def _decide_paths(
