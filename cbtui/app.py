@@ -298,12 +298,28 @@ class MonitorApp(App[int], inherit_bindings=False):
 
     def explain_selected(self) -> None:
         """Asks the scheduler about the selected request and shows its answer."""
-        story, state = self.selected_story, self.session.state
-        if story is None or state is None:
-            return
+        story = self.selected_story
+        if story is not None:
+            self.session.explain(story, self._explained)
+
+    def _explained(self, why: Any) -> None:
+        """An answer that comes while something else is open is dropped: nobody waits for it any more."""
         from cbtui.screens.explain import ExplainDialog
 
-        self.session.explain(story, lambda answer: self.push_screen(ExplainDialog(self.look, state, story, answer)))
+        state = self.session.state
+        if state is not None and isinstance(self.screen, MonitorScreen):
+            scene = Scene.of(state, replace(self.chrome, past=None), self.look)
+            self.push_screen(ExplainDialog(scene, why), self._do_about_it)
+
+    def _do_about_it(self, way: tuple[str, int | None] | None) -> None:
+        state = self.session.state
+        if way is None or state is None:
+            return
+        kind, key = way
+        if kind == "config":
+            self.perform("config")
+        elif key in state.stories:
+            self.session.cancel(state.stories[key])
 
     def edit_config(self) -> None:
         """Opens the configuration editor."""

@@ -90,7 +90,8 @@ def explainable(now: Situation) -> Reason:
     """There is an engine to ask about the request under the cursor, and the answer is about now."""
     if now.past is not None:
         return f"the scheduler explains the present, step {now.past} is the past; end goes back to LIVE"
-    return on_request(now) or engine_there(now)
+    reason = on_request(now) or engine_there(now)
+    return reason or (f"{now.selected} has already ended" if now.selected_ended else None)
 
 
 def copyable(now: Situation) -> Reason:

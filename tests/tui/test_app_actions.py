@@ -12,6 +12,7 @@ from cbtui.launch import RequestSpec
 from cbtui.screens.add import AddDialog
 from cbtui.screens.burst import BurstDialog
 from cbtui.screens.config import ConfigDialog
+from cbtui.screens.explain import ExplainDialog
 from cbtui.screens.fields import Press, Switcher
 from cbtui.screens.reading import ReadingDialog
 from cbtui.screens.small import ChoiceDialog, ConfirmDialog, FilterDialog, ValueDialog
@@ -509,6 +510,33 @@ async def test_palette_finds_and_runs_an_action(tmp_path):
         await play.press("enter")
         await play.pilot.pause(0.1)
         assert play.manager.named("hold") == [((), {})]
+
+
+async def test_explain_asks_the_scheduler_and_offers_its_ways(tmp_path):
+    async with playing(tmp_path, num_blocks=12) as play:
+        await play.add(1, tokens=20)
+        await play.add(2, tokens=10, prompt=tuple(range(30, 62)))
+        await play.tick(3)
+        await play.press("pageup", "e")
+        await play.tick()
+        assert isinstance(play.app.screen, ExplainDialog)
+        assert "Why is B waiting?" in rendered(play) and "CHECKS" in rendered(play)
+        await play.press("c")
+        assert play.manager.named("cancel_request") == [(("req_0",), {})]
+        await play.tick(1)
+        await play.press("e")
+        await play.tick()
+        assert isinstance(play.app.screen, ExplainDialog)
+        await play.press("comma")
+        assert isinstance(play.app.screen, ConfigDialog)
+
+
+async def test_an_answer_that_comes_too_late_is_dropped(tmp_path):
+    async with playing(tmp_path) as play:
+        await play.add(1)
+        await play.press("e", "g")
+        await play.tick()
+        assert isinstance(play.app.screen, ReadingDialog)
 
 
 async def test_config_editor_checks_before_it_applies(tmp_path):

@@ -80,6 +80,8 @@ REASONS = [
     ("difference", Situation(kept=3), "mark a step with m first"),
     ("difference", Situation(), "no step has run yet"),
     ("explain", Situation(), "no request is selected; a adds one"),
+    ("explain", Situation(selected="C", selected_ended=True), "C has already ended"),
+    ("explain", Situation(past=4), "the scheduler explains the present, step 4 is the past; end goes back to LIVE"),
 ]
 
 
