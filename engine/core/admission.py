@@ -1,7 +1,7 @@
 """Letting sequences of the line in: newcomers, siblings, dropped ones, and those parked on the host."""
 
-from engine.core.cache import Hit
 from engine.core.observe import Decision, Verdict
+from engine.core.prefix import Hit
 from engine.core.request import Sequence
 from engine.core.running import add_slice
 from engine.core.state import State
@@ -43,7 +43,7 @@ def _admit(state: State, walk: Walk, seq: Sequence, place: int) -> bool:
     if leader is not None and not leader.num_output and leader.settled < leader.num_prompt:
         walk.wait(seq, Verdict.WAIT_ORDER, leader.key, place)
         return False
-    source, hit = _sibling_hit(state, seq) if leader is not None else (None, cache.lookup(seq))
+    source, hit = _sibling_hit(state, seq) if leader is not None else (None, cache.prefix.lookup(seq))
     missing = len(seq.tokens) - hit.tokens
     chunk = min(missing, walk.left)
     alone = not state.rows_taken
@@ -67,6 +67,10 @@ def _restore(state: State, walk: Walk, seq: Sequence, place: int) -> bool:
     """Bring a sequence back from the host, or say why not."""
     cache = state.cache
     missing = len(seq.tokens) - seq.computed
+    saving = state.saving_step(seq)
+    if saving:
+        walk.wait(seq, Verdict.WAIT_IN_FLIGHT, saving, 0)
+        return False
     if not _row_and_tokens(state, walk, seq, missing):
         return False
     blocks = len(seq.host)
@@ -113,7 +117,7 @@ def _blocks_and_margin(state: State, walk: Walk, seq: Sequence, need: int, alone
 
 def _leader(state: State, seq: Sequence) -> Sequence | None:
     """The first living sibling, whose prompt the others take over; None for itself, and where nothing is shared."""
-    if seq.request.num_return_sequences == 1 or not state.cache.sharing or seq.preemptions or seq.num_output:
+    if seq.request.num_return_sequences == 1 or not state.cache.prefix.sharing or seq.preemptions or seq.num_output:
         return None
     leader = state.families[seq.request.request_id][0]
     return None if leader is seq else leader
@@ -123,10 +127,10 @@ def _sibling_hit(state: State, seq: Sequence) -> tuple[Sequence | None, Hit]:
     """A running sibling that has written the whole prompt and what can be taken over from it, else a plain hit."""
     for sibling in state.families[seq.request.request_id]:
         if sibling.key in state.running and sibling.settled >= seq.num_prompt:
-            hit = state.cache.lookup_sibling(seq, sibling)
+            hit = state.cache.prefix.lookup_sibling(seq, sibling)
             if hit is not None:
                 return sibling, hit
-    return None, state.cache.lookup(seq)
+    return None, state.cache.prefix.lookup(seq)
 
 
 def _take_row(state: State, seq: Sequence) -> None:
@@ -137,7 +141,7 @@ def _take_row(state: State, seq: Sequence) -> None:
 
 def _count_hit(state: State, seq: Sequence, hit: Hit) -> None:
     totals = state.totals
-    if not state.cache.sharing:
+    if not state.cache.prefix.sharing:
         return
     totals.lookups += 1
     totals.lookup_tokens += len(seq.tokens)

@@ -1,70 +1,20 @@
 """The paged cache of all sequences: quote → commit → settle → release, prefix hits, and moves to and from the host."""
 
-from dataclasses import dataclass
-
 from engine.core.allocators import (
     Allocator,
     SlidingAttentionCacheAllocator,
     allocator_for,
-    longest_common_hit,
     pages_for,
 )
 from engine.core.block_pool import BlockPool
 from engine.core.host_pool import HostPool
 from engine.core.layout import TRASH_BLOCK, CacheLayout
 from engine.core.observe import BlockDelta, BlockOp
-from engine.core.pages import Digest, Page, page_digest, root_digest
+from engine.core.pages import Digest, page_digest
+from engine.core.prefix import Hit, PrefixCache
 from engine.core.request import Sequence
 
 COPY, DROP, OFFLOAD, RECYCLE, RESTORE = BlockOp.COPY, BlockOp.DROP, BlockOp.OFFLOAD, BlockOp.RECYCLE, BlockOp.RESTORE
-
-
-@dataclass(frozen=True, slots=True)
-class Hit:
-    """What a sequence that holds nothing can take over instead of computing it.
-
-    Attributes:
-        pages: leading pages found in the prefix cache.
-        tokens: tokens it need not compute; more than ``pages`` pages only when a sibling's last block is copied.
-        shared: per group the first table index and the blocks to share from there on.
-        revived: how many of those are held by nobody now; sharing them makes the pool smaller.
-        fork: per group the sibling's block to copy as the next one, empty when there is none.
-    """
-
-    pages: int = 0
-    tokens: int = 0
-    shared: tuple[tuple[int, tuple[int, ...]], ...] = ()
-    revived: int = 0
-    fork: tuple[int, ...] = ()
-
-
-NO_HIT = Hit()
-
-
-class Chain:
-    """What the cache remembers about the pages of one sequence.
-
-    Attributes:
-        pages: contents of its full pages so far, each linked to the one before.
-        published: leading pages that were offered to the prefix index.
-        current: False once the prefix cache was cleared under it: what it holds must not be found by others.
-        hit: the last look-up, good while the index is at version ``hit_version``.
-    """
-
-    __slots__ = ("current", "hit", "hit_version", "pages", "published", "root")
-
-    def __init__(self, root: bytes) -> None:
-        self.root = root
-        self.pages: list[Page] = []
-        self.published = 0
-        self.current = True
-        self.hit = NO_HIT
-        self.hit_version = -1
-
-    def copy(self) -> "Chain":
-        twin = Chain(self.root)
-        twin.pages, twin.published, twin.current = self.pages[:], self.published, self.current
-        return twin
 
 
 class PagedCache:
@@ -94,9 +44,7 @@ class PagedCache:
         self.windows = tuple({a.window: a.index for a in self.sliding}.items())
         self.pool = BlockPool(layout.num_blocks, self.num_groups, verify)
         self.host = HostPool(layout.host_blocks)
-        self.digest = digest
-        self.sharing = True
-        self.chains: dict[int, Chain] = {}
+        self.prefix = PrefixCache(self.pool, self.allocators, layout.page_size, digest)
 
     # -- looking ------------------------------------------------------------------------------------------------------
 
@@ -151,52 +99,6 @@ class PagedCache:
         """Table entries of a sequence that point at a block. Only looks."""
         return sum(len(table) - table.count(TRASH_BLOCK) for table in seq.tables)
 
-    # -- prefix hits --------------------------------------------------------------------------------------------------
-
-    def lookup(self, seq: Sequence) -> Hit:
-        """Longest prefix of a sequence without tables that the cache holds for every group.
-
-        At least the last known token is left to compute, because its logits are wanted. Changes no block; remembers the
-        answer until the prefix index changes.
-        """
-        chain = self._chain(seq)
-        if not self.sharing:
-            return NO_HIT
-        if chain.hit_version != self.pool.version:
-            chain.hit = self._search(seq, chain, (len(seq.tokens) - 1) // self.page_size)
-            chain.hit_version = self.pool.version
-        hit = chain.hit
-        if not hit.pages:
-            return hit
-        return self._hit(hit.pages, hit.tokens, hit.shared)
-
-    def lookup_sibling(self, seq: Sequence, source: Sequence) -> Hit | None:
-        """Like ``lookup`` for a new sequence whose prompt ``source`` has written: all of it but the last token.
-
-        The full pages come from the prefix cache, what is left of the prompt is copied out of the source's block.
-        Returns None when some of it is not there any more.
-        """
-        pages, rest = divmod(seq.num_prompt - 1, self.page_size)
-        hit = self.lookup(seq)
-        if not self.sharing or hit.pages < pages or not self._chain(source).current:
-            return None
-        if not rest:
-            return hit
-        tail = tuple(table[pages] for table in source.tables)
-        if TRASH_BLOCK in tail:
-            return None
-        shared = []
-        for allocator, (first, blocks) in zip(self.allocators, hit.shared, strict=False):
-            kept = allocator.first_kept(seq.num_prompt - 1)
-            shared.append((kept, blocks[kept - first :]))
-        return self._hit(hit.pages, seq.num_prompt - 1, tuple(shared), tail)
-
-    def clear(self) -> int:
-        """Forget every published block; what sequences hold now is never published. Returns how many were published."""
-        for chain in self.chains.values():
-            chain.current = False
-        return self.pool.clear()
-
     # -- a sequence's life --------------------------------------------------------------------------------------------
 
     def start(self, seq: Sequence, hit: Hit, num_tokens: int) -> tuple[tuple[tuple[int, int], ...], int]:
@@ -207,7 +109,6 @@ class PagedCache:
         Returns:
             Block copies to make, (source, target), and the number of new blocks.
         """
-        chain = self.chains[seq.key]
         key, pool = seq.key, self.pool
         seq.tables = [[] for _ in range(self.num_groups)]
         for group, (first, blocks) in enumerate(hit.shared):
@@ -216,8 +117,7 @@ class PagedCache:
             for index, block in enumerate(blocks, first):
                 pool.share(block, key, group, index)
                 table.append(block)
-        chain.published = hit.pages
-        chain.current = True
+        self.prefix.begin(seq, hit)
         seq.computed = hit.tokens
         new = self.extend(seq, num_tokens)
         copies = tuple((source, table[hit.pages]) for source, table in zip(hit.fork, seq.tables, strict=False))
@@ -248,21 +148,8 @@ class PagedCache:
                 index -= 1
 
     def settle(self, seq: Sequence) -> None:
-        """Publish the full pages whose tokens are written and known. Call after ``in_flight`` and tokens moved on."""
-        chain = self.chains[seq.key]
-        if not self.sharing or not chain.current:
-            return
-        pool, key = self.pool, seq.key
-        full = (seq.computed - seq.in_flight) // self.page_size
-        for index in range(chain.published, full):
-            page = self._page(seq, chain, index)
-            for group, table in enumerate(seq.tables):
-                block = table[index]
-                if block != TRASH_BLOCK and pool.pages[block] is None:
-                    kept = pool.publish(block, page, group, key, index)
-                    if kept is not page:
-                        chain.pages[index] = page = kept
-        chain.published = max(chain.published, full)
+        """Let others find what is written and known now. Call after ``in_flight`` and the tokens moved on."""
+        self.prefix.publish(seq)
 
     def release(self, seq: Sequence) -> int:
         """Give up all blocks, the last one first. Returns how many became usable. Its tables are empty afterwards."""
@@ -276,23 +163,11 @@ class PagedCache:
         seq.tables = [[] for _ in range(self.num_groups)]
         return freed
 
-    def disown(self, seq: Sequence) -> None:
-        """Take its prefix out of the index, except what others hold: its contents are not to be trusted.
-
-        What a window gave back before counts too.
-        """
-        pool = self.pool
-        for page in self.chains[seq.key].pages:
-            for group, table in enumerate(seq.tables):
-                block = pool.find(page, group)
-                if block and (pool.refs[block] == 0 or (pool.refs[block] == 1 and block in table)):
-                    pool.hide(block)
-
     def forget(self, seq: Sequence) -> int:
         """A sequence is over: release its blocks, its host slots and what was remembered. Returns blocks freed."""
         freed = self.release(seq)
         self.drop_host(seq)
-        self.chains.pop(seq.key, None)
+        self.prefix.forget(seq)
         return freed
 
     def restart(self, seq: Sequence) -> int:
@@ -300,7 +175,7 @@ class PagedCache:
         freed = self.release(seq)
         self.drop_host(seq)
         seq.computed = 0
-        self.chains.pop(seq.key, None)
+        self.prefix.forget(seq)
         return freed
 
     # -- host memory --------------------------------------------------------------------------------------------------
@@ -343,7 +218,7 @@ class PagedCache:
             if log is not None:
                 log.append(BlockDelta(RESTORE, block, key, group, index, slot))
         seq.host = []
-        self._chain(seq).published = 0
+        self.prefix.offer_again(seq)
         self.extend(seq, num_tokens)
         return tuple(copies)
 
@@ -357,56 +232,7 @@ class PagedCache:
 
     def copy(self) -> "PagedCache":
         """An independent cache in the same state that records nothing. Tables belong to the sequences."""
-        twin = PagedCache(self.layout, self.digest, self.pool.verify)
-        twin.pool, twin.host, twin.sharing = self.pool.copy(), self.host.copy(), self.sharing
-        twin.chains = {key: chain.copy() for key, chain in self.chains.items()}
+        twin = PagedCache(self.layout, self.prefix.digest, self.pool.verify)
+        twin.pool, twin.host = self.pool.copy(), self.host.copy()
+        twin.prefix = self.prefix.copy(twin.pool)
         return twin
-
-    # -- inside -------------------------------------------------------------------------------------------------------
-
-    def _chain(self, seq: Sequence) -> Chain:
-        chain = self.chains.get(seq.key)
-        if chain is None:
-            chain = self.chains[seq.key] = Chain(root_digest(seq.request.salt))
-        return chain
-
-    def _hit(
-        self, pages: int, tokens: int, shared: tuple[tuple[int, tuple[int, ...]], ...], fork: tuple[int, ...] = ()
-    ) -> Hit:
-        """A hit whose blocks are counted as the pool is now."""
-        refs = self.pool.refs
-        revived = sum(1 for _, blocks in shared for block in blocks if refs[block] == 0)
-        return Hit(pages, tokens, shared, revived, fork)
-
-    def _page(self, seq: Sequence, chain: Chain, index: int) -> Page:
-        """Contents of a full page of known tokens, made on first use."""
-        pages, size = chain.pages, self.page_size
-        for i in range(len(pages), index + 1):
-            parent = pages[-1] if pages else None
-            tokens = tuple(seq.tokens[i * size : (i + 1) * size])
-            digest = self.digest(parent.digest if parent else chain.root, tokens)
-            pages.append(Page(parent, tokens, digest, seq.request.salt))
-        return pages[index]
-
-    def _search(self, seq: Sequence, chain: Chain, limit: int) -> Hit:
-        """The longest common hit of at most ``limit`` pages, its ``revived`` left at 0.
-
-        Pages found are replaced by the very objects of the blocks that hold them, so that the comparison of the next
-        page, whose parent they become, ends after one step.
-        """
-        pool, leader = self.pool, self.allocators[0].index
-
-        def present(group: int, index: int) -> bool:
-            block = pool.find(self._page(seq, chain, index), group)
-            if block and group == leader and pool.verify:
-                chain.pages[index] = pool.pages[block] or chain.pages[index]
-            return block != 0
-
-        pages = longest_common_hit(self.allocators, limit, present)
-        if not pages:
-            return NO_HIT
-        shared = []
-        for allocator in self.allocators:
-            first = allocator.first_kept(pages * self.page_size)
-            shared.append((first, tuple(pool.find(chain.pages[i], allocator.index) for i in range(first, pages))))
-        return Hit(pages, pages * self.page_size, tuple(shared))

@@ -156,7 +156,7 @@ def _checks(scheduler: "Scheduler", twin: "Scheduler", seq: Sequence, place: int
     elif here.host:
         need = cache.quote_restore(here, max(1, min(missing, left)))
     else:
-        hit = cache.lookup(here)
+        hit = cache.prefix.lookup(here)
         missing = len(here.tokens) - hit.tokens
         need = cache.quote_start(here, hit, min(missing, settings.max_batch_tokens))
     decision = state.decisions.get(seq.key)

@@ -131,7 +131,7 @@ def _check_contents(state: State) -> Iterator[str]:
         for parent, link in zip([None, *chain], chain, strict=False):
             if id(link) not in digests:
                 above = digests[id(parent)] if parent is not None else root_digest(link.salt)
-                digests[id(link)] = cache.digest(above, link.tokens)
+                digests[id(link)] = cache.prefix.digest(above, link.tokens)
         if digests[id(page)] != page.digest or key != pool.key(page, pool.groups[block]):
             yield f"block {block} is published under a digest that its tokens do not have"
     for seq in [*state.running.values(), *state.leaving.values()]:
@@ -188,7 +188,7 @@ def _check_places(state: State) -> Iterator[str]:
     known = [seq.key for family in state.families.values() for seq in family]
     if sorted(living) != sorted(known):
         yield f"living sequences are {sorted(living)}, the families name {sorted(known)}"
-    if not set(state.rework) | set(state.held) | set(state.stops) | state.stateful | set(state.cache.chains) <= {
+    if not set(state.rework) | set(state.held) | set(state.stops) | state.stateful | set(state.cache.prefix.chains) <= {
         s.key for seqs in places.values() for s in seqs
     }:
         yield "something is remembered about a sequence that is gone"

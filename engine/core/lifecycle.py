@@ -72,7 +72,7 @@ def enter(state: State, request: Request, now: float) -> list[Sequence]:
         state.totals.rejected += 1
         _record_refusal(state, request, refused, now)
         raise RequestError(f"request {request.request_id!r}: {refused.text}")
-    state.totals.accepted += 1
+    state.totals.accepted += request.num_return_sequences
     family = []
     for child in range(request.num_return_sequences):
         seq = _new_sequence(state, request, child)

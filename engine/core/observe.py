@@ -32,7 +32,7 @@ class Verdict(enum.StrEnum):
     WAIT_MARGIN = "wait_margin"
     """the safety margin would be broken; a = blocks usable after taking what it needs, b = blocks the margin keeps."""
     WAIT_ORDER = "wait_order"
-    """behind somebody in a strict queue; a = key of the sequence it waits behind, b = its place in the queue (from 1)."""
+    """behind somebody in the queue; a = key of the sequence it waits behind, b = its place in the queue (from 1)."""
     WAIT_IN_FLIGHT = "wait_in_flight"
     """its next step depends on the step in flight; a = that step, b = 0."""
     WAIT_PREFILL = "wait_prefill"
@@ -181,7 +181,11 @@ class Spans:
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """Running totals since the engine was built. They never go down."""
+    """Running totals since the engine was built. They never go down.
+
+    The first five count sequences, so accepted ones that have not ended are ``accepted - finished - failed - cancelled``;
+    a request refused as a whole counts once.
+    """
 
     accepted: int = 0
     rejected: int = 0

@@ -69,7 +69,7 @@ def _take_rows(
             _leave(state, seq, now, outcome)
             continue
         if piece.samples and failures and row in failures:
-            cache.disown(seq)
+            cache.prefix.disown(seq)
             end(state, seq, FinishReason.FAILED, now, f"{failures[row]} at step {plan.step}")
             outcome.ended.append(seq)
             continue

@@ -169,7 +169,7 @@ class Scheduler:
 
         Blocks held by sequences stay theirs and are never published, so that nothing computed before is found later.
         """
-        return self.state.cache.clear()
+        return self.state.cache.prefix.clear()
 
     # -- looking ------------------------------------------------------------------------------------------------------
 

@@ -127,11 +127,22 @@ class State:
     def configure(self, settings: SchedulerSettings) -> None:
         self.settings = settings
         self.margin = margin_blocks(settings, self.layout.num_blocks)
-        self.cache.sharing = settings.allow_block_sharing
+        self.cache.prefix.sharing = settings.allow_block_sharing
 
     @property
     def rows_taken(self) -> int:
         return len(self.running) + len(self.leaving)
+
+    def saving_step(self, seq: Sequence) -> int:
+        """Number of the step in flight that copies a parked sequence to the host, or 0.
+
+        Until it is applied nobody knows whether the copy is good, so nothing may be built on it.
+        """
+        slots = {slot for _, _, slot in seq.host}
+        for flight in self.flights:
+            if any(slot in slots for _, slot in flight.plan.copies.offload):
+                return flight.plan.step
+        return 0
 
     def counters(self) -> Counters:
         self.totals.evictions = self.cache.pool.evictions
@@ -147,7 +158,6 @@ class State:
         Only the first ``max_waiting`` of the line are taken along. Nothing is recorded in the copy.
         """
         twin = State(self.layout, self.settings, self.cache.copy())
-        twin.cache.sharing = self.cache.sharing
         made: dict[int, Sequence] = {}
 
         def copied(seq: Sequence) -> Sequence:

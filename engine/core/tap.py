@@ -8,8 +8,8 @@ from engine.core.observe import StepRecord
 class Tap:
     """Keeps the last ``capacity`` records for readers that come and pull.
 
-    The writer fills a slot of ``_ring`` and then moves the one number ``_written``; a reader copies and looks again. So it
-    works between two threads without a lock, and a reader can neither delay nor fail the writer.
+    The writer fills a slot of ``_ring`` and then moves the one number ``_written``; a reader copies and looks again. So
+    it works between two threads without a lock, and a reader can neither delay nor fail the writer.
 
     Args:
         capacity: records kept, at least 1.

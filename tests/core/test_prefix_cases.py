@@ -59,7 +59,7 @@ def test_a_hit_that_was_evicted_before_it_could_be_used_is_looked_up_again() -> 
 @pytest.mark.parametrize("windows", [(None,), (None, 4)])
 def test_equal_hashes_of_unequal_tokens_are_not_a_hit(windows: tuple[int | None, ...]) -> None:
     harness = world(num_blocks=30, windows=windows)
-    harness.scheduler.cache.digest = lambda parent, tokens: b"always the same."
+    harness.scheduler.cache.prefix.digest = lambda parent, tokens: b"always the same."
     prompts = ((0, 1, 2, 0, 1), (2, 2, 2, 2, 1), (0, 1, 2, 2, 1), (1, 1, 0, 1, 2), (0, 1, 2, 0, 1))
     for i, prompt in enumerate(prompts):
         harness.submit(request(f"r{i}", prompt, 3, seed=i))
