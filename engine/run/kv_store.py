@@ -15,8 +15,9 @@ class KVStore:
         keys[j]    [1 + num_blocks, page_size, kv_heads, head_dim]
                     block 0 is the trash block
 
-    so a layer at place j of its group uses tensor j with its group's block table. On the CPU the memory is reserved but
-    not committed: the system gives a page when it is first written, so a large pool costs what is used of it.
+    so a layer at place j of its group uses tensor j with its group's block table. Nothing is initialised: what was never
+    written is never read. So on the CPU memory is reserved but not committed, the system gives it when it is first written,
+    and a large pool costs what is used of it.
     """
 
     def __init__(self, layout: CacheLayout, facts: ModelFacts) -> None:
@@ -29,8 +30,8 @@ class KVStore:
         pages = max((len(group.layers) for group in layout.groups), default=0)
         shape = (1 + layout.num_blocks, layout.page_size, facts.kv_heads, facts.head_dim)
         try:
-            self.keys = [torch.zeros(shape, dtype=facts.dtype, device=facts.device) for _ in range(pages)]
-            self.values = [torch.zeros(shape, dtype=facts.dtype, device=facts.device) for _ in range(pages)]
+            self.keys = [torch.empty(shape, dtype=facts.dtype, device=facts.device) for _ in range(pages)]
+            self.values = [torch.empty(shape, dtype=facts.dtype, device=facts.device) for _ in range(pages)]
             self._host = self._reserve_host(pages, shape[1:], facts)
         except (RuntimeError, torch.OutOfMemoryError) as error:
             size = 2 * pages * shape[0] * layout.page_size * facts.kv_heads * facts.head_dim * facts.dtype.itemsize
@@ -45,7 +46,7 @@ class KVStore:
         if not self.layout.host_blocks:
             return None
         shape = (self.layout.host_blocks, 2, pages, *page)
-        return torch.zeros(shape, dtype=facts.dtype, pin_memory=facts.device.type == "cuda")
+        return torch.empty(shape, dtype=facts.dtype, pin_memory=facts.device.type == "cuda")
 
     @property
     def host(self) -> torch.Tensor | None:

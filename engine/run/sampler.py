@@ -10,7 +10,7 @@ from engine.run.noise import gumbel, request_seed, step_key
 from engine.run.processors import RowRequest, changes_logits, process
 
 _NUCLEUS = 256
-"""How many of the likeliest tokens are sorted before the whole row is: the nucleus of a trained model is rarely wider."""
+"""How many of the likeliest are sorted before the whole row is; the nucleus of a trained model is rarely wider."""
 
 
 @dataclass(slots=True)
@@ -116,8 +116,8 @@ class Sampler:
 def draw(scores: torch.Tensor, params: list[SamplingParams], keys: list[tuple[int, int]]) -> torch.Tensor:
     """Temperature, then top-k, top-p and min-p, then the largest score plus Gumbel noise.
 
-    That the largest of ``score + Gumbel`` is distributed as the softmax is Gumbel's max theorem. Tokens that tie with the
-    last one kept by top-k, top-p or min-p are kept too.
+    The largest of ``score + Gumbel noise`` is distributed as the softmax of the scores. Tokens that tie with the last one
+    kept by top-k, top-p or min-p are kept too.
 
     Args:
         scores: float32 [rows, vocabulary], finite peaks; changed.

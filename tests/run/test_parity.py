@@ -1,0 +1,111 @@
+"""Same tokens as ``model.generate`` gives for each prompt alone, in float32, whatever the cache and the chunks look like."""
+
+import random
+
+import pytest
+
+from engine.core.request import Request
+from tests.run.drive import drive, output
+from tests.tiny import VOCAB, reference, tiny_model
+
+KINDS = ("llama", "qwen2", "qwen3", "mistral", "gemma2", "gemma3")
+NEW = 30
+"""Long enough for windows of 6 tokens to wrap several times over pages of 4."""
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def case(request):
+    """(model, prompts, what generate answers)."""
+    model = tiny_model(request.param)
+    rng = random.Random(request.param)
+    prompts = [[rng.randrange(VOCAB) for _ in range(n)] for n in (1, 4, 7, 12, 25)]
+    return model, prompts, [reference(model, prompt, NEW) for prompt in prompts]
+
+
+def requests_of(prompts: list[list[int]]) -> list[Request]:
+    return [Request(f"r{i}", tuple(prompt), max_new_tokens=NEW) for i, prompt in enumerate(prompts)]
+
+
+def check(case, **options) -> dict:
+    model, prompts, answers = case
+    ended = drive(model, requests_of(prompts), **options)
+    assert [output(ended[f"r{i}"]) for i in range(len(prompts))] == answers
+    return ended
+
+
+@pytest.mark.parametrize("backend", ["eager", "sdpa"])
+@pytest.mark.parametrize("page_size", [4, 16])
+@pytest.mark.parametrize("budget", [6, 17, 512])
+def test_tokens_equal_generate(case, backend, page_size, budget):
+    check(case, backend=backend, page_size=page_size, budget=budget)
+
+
+@pytest.mark.parametrize("depth", [0, 1])
+def test_tokens_equal_generate_when_prompts_come_first(case, depth):
+    check(case, budget=9, depth=depth, settings={"policy": "prefill_first"})
+
+
+def test_tokens_equal_generate_with_a_step_in_flight(case):
+    check(case, budget=11, depth=1)
+
+
+@pytest.mark.parametrize("depth", [0, 1])
+def test_tokens_equal_generate_when_caches_are_dropped_and_computed_again(case, depth):
+    ended = check(case, budget=12, depth=depth, blocks=_tight(case[0]))
+    assert sum(seq.preemptions for seq in ended.values()) > 0
+
+
+@pytest.mark.parametrize("depth", [0, 1])
+def test_tokens_equal_generate_when_caches_move_to_the_host_and_back(case, depth):
+    ended = check(case, budget=12, depth=depth, blocks=_tight(case[0]), host_blocks=200)
+    assert sum(seq.preemptions for seq in ended.values()) > 0
+    assert all(seq.recomputed == 0 for seq in ended.values())
+
+
+def test_tokens_equal_generate_with_a_warm_prefix_cache(case):
+    model, prompts, answers = case
+    twice = [Request(f"r{i}", tuple(prompt), max_new_tokens=NEW) for i, prompt in enumerate(prompts * 2)]
+    ended = drive(model, twice, budget=30, settings={"max_requests_per_batch": 2})
+    assert [output(ended[f"r{i}"]) for i in range(len(twice))] == answers * 2
+    assert sum(seq.cached_tokens for seq in ended.values()) > 0
+
+
+def _tight(model) -> int:
+    """The smallest pool the longest request fits in: full layers keep 14 pages, windows of 6 and a chunk of 12 keep 6."""
+    from engine.core.groups import group_layers
+    from engine.run.facts import inspect_model
+
+    return sum(14 if group.window is None else 6 for group in group_layers(inspect_model(model).windows))
+
+
+@pytest.mark.parametrize("prompt_length", range(1, 25))
+def test_every_prompt_length_around_a_window(prompt_length):
+    """Prompts whose length is 0, 1 and window-1 beyond a multiple of the window are among these."""
+    model = tiny_model("mistral")
+    prompt = [(7 * i + prompt_length) % VOCAB for i in range(prompt_length)]
+    ended = drive(model, [Request("r", tuple(prompt), max_new_tokens=14)], budget=10, blocks=6)
+    assert output(ended["r"]) == reference(model, prompt, 14)
+
+
+@pytest.mark.weights
+@pytest.mark.parametrize("backend", ["eager", "sdpa"])
+@pytest.mark.parametrize(("page_size", "budget"), [(4, 24), (16, 256)])
+def test_smollm2_equals_generate(smollm2_dir, backend, page_size, budget):
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    torch.set_num_threads(2)
+    model = AutoModelForCausalLM.from_pretrained(smollm2_dir, dtype=torch.float32)
+    tokenizer = AutoTokenizer.from_pretrained(smollm2_dir)
+    texts = ("The capital of France is", "def fibonacci(n):", "Once upon a time there was a small boat that")
+    prompts = [tokenizer(text)["input_ids"] for text in texts]
+    answers = [reference(model, prompt, 12, eos_token_id=None, pad_token_id=0) for prompt in prompts]
+    ended = drive(
+        model,
+        [Request(f"r{i}", tuple(prompt), max_new_tokens=12) for i, prompt in enumerate(prompts)],
+        backend=backend,
+        page_size=page_size,
+        budget=budget,
+        spoil=None,
+    )
+    assert [output(ended[f"r{i}"]) for i in range(len(prompts))] == answers
