@@ -9,8 +9,8 @@ from cbtui.launch import RequestSpec
 from cbtui.loader import Post
 from cbtui.prompts import encode
 from cbtui.stories import Story
+from cbtui.submit import submit
 from cbtui.work import Worker
-from engine.core.errors import EngineError
 
 KEPT_SPECS = 4000
 """Requests remembered as they were written; older ones can still be duplicated from their token ids."""
@@ -47,24 +47,8 @@ class Adder:
 
     def _submit(self, manager: Any, spec: RequestSpec, ids: list[int], copy: int) -> None:
         """Runs on the worker."""
+        request_id = submit(manager.add_request, spec, ids, copy)
         seed = None if spec.seed is None else spec.seed + copy
-        name = spec.request_id if copy == 0 or spec.request_id is None else f"{spec.request_id}-{copy + 1}"
-        sampling: dict[str, Any] = {"do_sample": spec.temperature > 0}
-        if spec.temperature > 0:
-            sampling |= {"temperature": spec.temperature, "top_k": spec.top_k, "top_p": spec.top_p}
-        if spec.logprobs:
-            sampling["logprobs"] = 0
-        request_id = manager.add_request(
-            ids,
-            request_id=name,
-            max_new_tokens=spec.max_new_tokens,
-            stop_strings=list(spec.stop_strings) or None,
-            streaming=spec.streaming,
-            seed=seed,
-            **sampling,
-        )
-        if request_id is None:
-            raise EngineError("the engine is stopping or stopped and takes no requests")
         kept = replace(spec, prompt_ids=tuple(ids), copies=1, seed=seed, request_id=None)
         self._post(lambda: self._remember(request_id, kept))
 

@@ -56,9 +56,14 @@ _VERSION = Annotated[bool, typer.Option("--version", help="Print the version.", 
 def run(arguments: Sequence[str]) -> int:
     """Runs the command line and returns the exit code. Every expected failure becomes one line on standard error."""
     try:
-        code = app(args=list(arguments), standalone_mode=False, prog_name="cbtui")
+        command = typer.main.get_command(app)
+        with command.make_context("cbtui", list(arguments)) as context:
+            command.invoke(context)
         sys.stdout.flush()
-        return int(code or 0)
+        return 0
+    except typer.Exit as ending:
+        sys.stdout.flush()
+        return ending.exit_code
     except BrokenPipeError:
         # Python would complain once more when it closes standard output; nobody is there to read it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -24,7 +24,7 @@ class _Job:
     """One sequence that was asked for: its result comes later, or ``error`` says why it was refused."""
 
     spec: RequestSpec
-    request_id: str
+    request_id: str | None
     output: GenerationOutput | None = None
     error: str | None = None
 
@@ -104,7 +104,7 @@ def _batch(manager: Any, tokenizer: Any, specs: Sequence[RequestSpec], as_json: 
             try:
                 jobs.append(_Job(spec, submit(manager.add_request, spec, ids, copy, streaming=False)))
             except RequestError as error:
-                jobs.append(_Job(spec, spec.request_id or "", error=str(error)))
+                jobs.append(_Job(spec, spec.request_id, error=str(error)))
     by_id = {job.request_id: job for job in jobs if job.error is None}
     written = _write_done(jobs, 0, tokenizer, as_json)
     began, tokens = time.perf_counter(), 0
@@ -164,7 +164,7 @@ def text_of(output: GenerationOutput, tokenizer: Any) -> str:
 
 
 def record_of(
-    spec: RequestSpec, request_id: str, output: GenerationOutput | None, error: str | None, tokenizer: Any
+    spec: RequestSpec, request_id: str | None, output: GenerationOutput | None, error: str | None, tokenizer: Any
 ) -> Mapping[str, Any]:
     """A result as a JSON object. Seconds are of the engine's clock; a refused request has no tokens and an error."""
     record: dict[str, Any] = {"id": request_id, "prompt": spec.text or list(spec.prompt_ids)}

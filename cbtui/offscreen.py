@@ -57,6 +57,7 @@ class Offscreen:
 
     def step(self) -> bool:
         """One step of the engine, shown in ``state``. False when there was nothing to do."""
+        self.engine.want_preview()  # what is planned next tells why the others wait
         worked = self.engine.step()
         records, _ = self.engine.tap.read(self.state.step)
         self.state.extend(records)
@@ -70,8 +71,12 @@ class Offscreen:
         return done
 
     def rows(self, size: tuple[int, int], theme: Theme, **chrome: Any) -> tuple[Row, ...]:
-        """The screen at this moment: ``size`` is (columns, rows), ``chrome`` sets further fields of ``Chrome``."""
+        """The screen at this moment: ``size`` is (columns, rows), ``chrome`` sets further fields of ``Chrome``.
+
+        The oldest request that runs is selected unless ``chrome`` says otherwise.
+        """
         mode = chrome.get("mode", 1)
         situation = Situation(kept=self.state.step, has_work=bool(self.state.picture.sequences))
+        chrome.setdefault("selected", next(iter(self.state.picture.sequences or self.state.stories), None))
         shown = Chrome(model=self._loaded.name, keys=hints(situation, mode, keymap()), **chrome)
         return tuple(compose(self.state, shown, theme, *size).rows)

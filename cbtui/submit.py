@@ -4,10 +4,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from cbtui.launch import RequestSpec
+from engine.core.errors import EngineError
 
 
 def submit(
-    add: Callable[..., str],
+    add: Callable[..., str | None],
     spec: RequestSpec,
     prompt_ids: Sequence[int],
     copy: int = 0,
@@ -24,13 +25,14 @@ def submit(
 
     Raises:
         RequestError: the engine refuses it; nothing was queued.
+        EngineError: the engine takes no requests any more.
     """
     sampling: dict[str, Any] = {"do_sample": spec.temperature > 0}
-    if spec.temperature > 0:
-        sampling |= {"temperature": spec.temperature, "top_k": spec.top_k, "top_p": spec.top_p}
+    if spec.temperature > 0:  # the engine keeps all tokens when top_k is left out, and takes no 0
+        sampling |= {"temperature": spec.temperature, "top_k": spec.top_k or None, "top_p": spec.top_p}
     if spec.logprobs:
         sampling["logprobs"] = 0
-    return add(
+    taken = add(
         list(prompt_ids),
         request_id=f"{spec.request_id}-{copy + 1}" if copy and spec.request_id is not None else spec.request_id,
         max_new_tokens=spec.max_new_tokens,
@@ -39,3 +41,6 @@ def submit(
         seed=None if spec.seed is None else spec.seed + copy,
         **sampling,
     )
+    if taken is None:
+        raise EngineError("the engine is stopping or stopped and takes no requests")
+    return taken

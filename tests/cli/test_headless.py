@@ -99,8 +99,8 @@ def test_once_prints_one_frame_of_the_size_asked_for(cbtui: Command, tiny_folder
     assert result.returncode == 0, result.stderr
     lines = result.stdout.splitlines()
     assert len(lines) == 24 and max(len(line) for line in lines) <= 80
-    assert "tiny-llama" in lines[0]
-    assert sum("length" in line or "finished" in line for line in lines) >= 1
+    assert "step 5" in lines[0]
+    assert sum("finished" in line and "5/5" in line for line in lines) == 2
 
 
 def test_once_can_stop_in_the_middle(cbtui: Command, tiny_folder: Path) -> None:
