@@ -64,8 +64,8 @@ def inspect_model(model: Any) -> ModelFacts:
         )
     if getattr(config, "kv_lora_rank", None):
         raise ConfigError(
-            f"{type(model).__name__} uses multi-head latent attention (kv_lora_rank={config.kv_lora_rank}), whose compressed"
-            " cache has no pages here; choose a model with ordinary attention"
+            f"{type(model).__name__} uses multi-head latent attention (kv_lora_rank={config.kv_lora_rank}), whose"
+            " compressed cache has no pages here; choose a model with ordinary attention"
         )
     heads = config.num_attention_heads
     parameters = list(model.parameters())

@@ -15,9 +15,9 @@ class KVStore:
         keys[j]    [1 + num_blocks, page_size, kv_heads, head_dim]
                     block 0 is the trash block
 
-    so a layer at place j of its group uses tensor j with its group's block table. Nothing is initialised: what was never
-    written is never read. So on the CPU memory is reserved but not committed, the system gives it when it is first written,
-    and a large pool costs what is used of it.
+    so a layer at place j of its group uses tensor j with its group's block table. Nothing is initialised, and what was
+    never written is never read. So on the CPU the memory is reserved but not committed: the system gives it when it is
+    first written, and a large pool costs what is used of it.
     """
 
     def __init__(self, layout: CacheLayout, facts: ModelFacts) -> None:
@@ -36,8 +36,8 @@ class KVStore:
         except (RuntimeError, torch.OutOfMemoryError) as error:
             size = 2 * pages * shape[0] * layout.page_size * facts.kv_heads * facts.head_dim * facts.dtype.itemsize
             raise MemoryError(
-                f"the cache does not fit: 2 (keys, values) x {pages} pages x {shape[0]} blocks x {layout.page_size} tokens"
-                f" x {facts.kv_heads} heads x {facts.head_dim} x {facts.dtype.itemsize} bytes = {size / 2**30:.2f} GiB;"
+                f"the cache does not fit: 2 (keys, values) x {pages} pages x {shape[0]} blocks x {layout.page_size}"
+                f" tokens x {facts.kv_heads} heads x {facts.head_dim} x {facts.dtype.itemsize} bytes = {size / 2**30:.2f} GiB;"
                 " lower num_blocks or page_size"
             ) from error
 

@@ -115,7 +115,7 @@ class ModelRunner:
                 sampled = self._sampler.sample(logits, job)
                 self._carry(slices, sampled.tokens)
                 return Ticket(slices, job, sampled)
-        except Exception as error:  # noqa: BLE001 - whatever the model raises must reach the requests of this step
+        except Exception as error:  # whatever the model raises must reach the requests of this step
             return Ticket(slices, None, None, error)
 
     def _carry(self, slices: list[Slice], tokens: torch.Tensor) -> None:

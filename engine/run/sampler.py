@@ -116,8 +116,8 @@ class Sampler:
 def draw(scores: torch.Tensor, params: list[SamplingParams], keys: list[tuple[int, int]]) -> torch.Tensor:
     """Temperature, then top-k, top-p and min-p, then the largest score plus Gumbel noise.
 
-    The largest of ``score + Gumbel noise`` is distributed as the softmax of the scores. Tokens that tie with the last one
-    kept by top-k, top-p or min-p are kept too.
+    The largest of ``score + Gumbel noise`` is distributed as the softmax of the scores. Tokens that tie with the last
+    one kept by top-k, top-p or min-p are kept too.
 
     Args:
         scores: float32 [rows, vocabulary], finite peaks; changed.

@@ -1,4 +1,4 @@
-"""Same tokens as ``model.generate`` gives for each prompt alone, in float32, whatever the cache and the chunks look like."""
+"""Same tokens as ``model.generate`` gives for each prompt alone, in float32, whatever cache and chunks look like."""
 
 import random
 
@@ -71,7 +71,7 @@ def test_tokens_equal_generate_with_a_warm_prefix_cache(case):
 
 
 def _tight(model) -> int:
-    """The smallest pool the longest request fits in: full layers keep 14 pages, windows of 6 and a chunk of 12 keep 6."""
+    """The smallest pool the longest request fits in: 14 pages of full layers, 6 of windows with a chunk of 12."""
     from engine.core.groups import group_layers
     from engine.run.facts import inspect_model
 

@@ -14,7 +14,7 @@ from engine.run.attention.sdpa import attend as sdpa
 BACKENDS: dict[str, Callable[..., torch.Tensor]] = {"eager": eager, "sdpa": sdpa}
 
 _NAMES = {"eager": "cbtui_paged_plain", "sdpa": "cbtui_paged_fused"}
-"""Names in transformers' registry. It runs its own checks on any name that holds "sdpa" or "flash"; these hold neither."""
+"""Names in transformers' registry, which runs checks of its own on names that hold "sdpa" or "flash"."""
 
 
 def _interface(attend: Callable[..., torch.Tensor]) -> Callable[..., tuple[torch.Tensor, None]]:

@@ -19,7 +19,7 @@ def attend(
     layer: Layer, query: torch.Tensor, scaling: float, softcap: float | None, sinks: torch.Tensor | None
 ) -> torch.Tensor:
     """See ``engine.run.attention.eager.attend``: same arguments, same result up to rounding."""
-    tokens, heads, width = query.shape
+    _, heads, width = query.shape
     kv_heads = layer.keys.shape[1]
     shared = heads // kv_heads
     out = torch.empty_like(query)
