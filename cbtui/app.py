@@ -117,7 +117,7 @@ class MonitorApp(App[int], inherit_bindings=False):
         """One beat: takes in what the engine did and shows it. Costs next to nothing when nothing is new."""
         self._ticks += 1
         self.session.poll(self.clock())
-        if self.want_preview and self._ticks % 4 == 0:
+        if self.want_preview and self.chrome.mode == 1:
             self.session.ask_preview()
         self._draw(self._ticks)
 

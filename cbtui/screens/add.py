@@ -74,6 +74,7 @@ class AddDialog(Dialog[RequestSpec]):
         super().__init__(theme)
         self.spec, self.facts, self._count = spec, facts, count
         self._ids: tuple[int, ...] = spec.prompt_ids
+        self._asked: tuple[str, bool] | None = None
 
     def body(self) -> Iterable[Widget]:
         look, facts = self.look, self.facts
@@ -187,17 +188,26 @@ class AddDialog(Dialog[RequestSpec]):
         self.write("#hint", [(hint, "vermilion")])
 
     def _ask_tokens(self) -> None:
-        text = self.query_one("#prompt", TextArea).text
+        """One question at a time: what is typed meanwhile is asked about when the answer is there."""
+        question = self._question()
         if self._ids:
-            self._show_tokens(text, len(self._ids), 0)
-            return
-        chat = self.query_one("#chat", Switcher).value == "on"
-        self._count(text, chat, lambda plain, extra: self._show_tokens(text, plain, extra))
+            self._show_tokens(len(self._ids), 0)
+        elif self._asked is None:
+            self._asked = question
+            self._count(*question, self._answered)
 
-    def _show_tokens(self, asked: str, plain: int, extra: int) -> None:
-        """An answer about a text that has changed since is dropped."""
-        if not self.is_attached or self.query_one("#prompt", TextArea).text != asked:
+    def _question(self) -> tuple[str, bool]:
+        return self.query_one("#prompt", TextArea).text, self.query_one("#chat", Switcher).value == "on"
+
+    def _answered(self, plain: int, extra: int) -> None:
+        asked, self._asked = self._asked, None
+        if not self.is_attached:
             return
+        self._show_tokens(plain, extra)
+        if asked != self._question():
+            self._ask_tokens()
+
+    def _show_tokens(self, plain: int, extra: int) -> None:
         total = plain + extra
         words = [(f"{total} tokens", "bright")]
         if extra:
