@@ -156,6 +156,10 @@ def _quantiles(scene: Scene, dim: object, strong: object) -> list[Part]:
     ]
 
 
+_PLAIN = str.maketrans({"–": "-", "×": "x", "↑": "up", "↓": "down", "←": "left", "→": "right"})
+"""Key names in ASCII."""
+
+
 def key_bar(chrome: Chrome, theme: Theme, width: int) -> Panel:
     """Key hints, whole or not at all; a notice takes their place from the right."""
     bg = "panel"
@@ -181,11 +185,14 @@ def key_bar(chrome: Chrome, theme: Theme, width: int) -> Panel:
 
 
 def _key_part(hint: KeyHint, theme: Theme, bg: str) -> Part:
+    keys, label = hint.keys, hint.label
+    if not theme.glyphs.unicode:
+        keys, label = keys.translate(_PLAIN), label.translate(_PLAIN)
     if hint.enabled:
-        spans = ((hint.keys, theme.style("bright", bg, bold=True)), (f" {hint.label}", theme.style("muted", bg)))
+        spans = ((keys, theme.style("bright", bg, bold=True)), (f" {label}", theme.style("muted", bg)))
     else:
         faint = theme.style("faint", bg, strike=True)
-        spans = ((f"{hint.keys} {hint.label}", faint),)
+        spans = ((f"{keys} {label}", faint),)
     return Part(spans, hint.priority, ("key", hint.action))
 
 
