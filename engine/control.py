@@ -122,4 +122,6 @@ class Pace:
         if self.held:
             self.permits -= 1
         if self.rate is not None:
-            self._due = max(self._due, now - 1.0 / self.rate) + 1.0 / self.rate
+            period = 1.0 / self.rate
+            # A step that began a little late does not shift the beat; one that began much later starts a new one.
+            self._due = (self._due if now - self._due < period else now) + period

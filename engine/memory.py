@@ -11,7 +11,7 @@ from engine.run.facts import ModelFacts, inspect_model
 
 
 def choose_backend(implementation: str | None, available: Collection[str]) -> tuple[str, str]:
-    """(backend, why) for a model's attention setting. "paged|sdpa" and "sdpa" are the same; sdpa stands in for others."""
+    """(backend, why) for a model's attention setting. "paged|sdpa" and "sdpa" are one; sdpa stands in for others."""
     name = (implementation or "sdpa").rsplit("|", 1)[-1]
     if name in available:
         return name, "model"

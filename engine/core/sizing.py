@@ -109,14 +109,28 @@ class Sizing:
             context = min(context, facts.max_positions)
         activations = 4 * facts.hidden_size + 3 * facts.intermediate_size + 2 * facts.num_heads * facts.head_dim
         indices = 8 * (3 + self.groups) * (1 + self.depth)
-        per_pair = {"eager": 8 * facts.num_heads, "sdpa": 1}.get(facts.attention, 0)
         copies = 3 if facts.processes_logits else 1
         return Demand(
             kv=(num_blocks * self.groups + 1) * self.block_bytes,
             buffers=batch_tokens * (activations * facts.item_bytes + indices),
-            attention=batch_tokens * context * per_pair,
+            attention=self._attention(num_blocks * self.page_size, context, batch_tokens),
             logits=min(rows, batch_tokens) * facts.vocab_size * 4 * copies,
         )
+
+    def _attention(self, pool: int, context: int, batch_tokens: int) -> int:
+        """Scratch of one layer: keys and values gathered from their pages, and what is kept per (query, key) pair.
+
+        eager writes out one request at a time, its keys repeated for each head and its scores twice in float32; sdpa
+        gathers the keys of all requests (at most the pool's) and builds a mask per query head of a KV head.
+        """
+        facts = self.facts
+        if facts.attention == "eager":
+            gathered = 2 * context * facts.num_heads * facts.head_dim * facts.item_bytes
+            return gathered + batch_tokens * context * 8 * facts.num_heads
+        if facts.attention == "sdpa":
+            gathered = 2 * pool * facts.kv_heads * facts.head_dim * facts.item_bytes
+            return gathered + batch_tokens * context * (1 + facts.num_heads // facts.kv_heads)
+        return 0
 
     def most_blocks(self, budget: int, batch_tokens: int, rows: int) -> int:
         """Largest pool that fits into ``budget`` bytes beside everything else; 0 when none does."""
