@@ -14,11 +14,12 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
+from tests.cli.conftest import Result
 from tests.cli.tiny_files import make_tokenizer
 from tests.tiny import reference
 
 ROOT = Path(__file__).parents[2]
-Command = Callable[..., subprocess.CompletedProcess[str]]
+Command = Callable[..., Result]
 SMALL = ("--num-blocks", "64", "--page-size", "4", "--max-batch-tokens", "16")
 
 
@@ -29,10 +30,10 @@ def expected(folder: Path, text: str, count: int, chat: bool = True) -> list[int
     return reference(model, ids, count)
 
 
-def test_json_lines_in_input_order_equal_to_each_prompt_alone(cbtui: Command, tiny_folder: Path) -> None:
+def test_json_lines_in_input_order_equal_to_each_prompt_alone(here: Command, tiny_folder: Path) -> None:
     prompts = ["one", "the second prompt", "3"]
     given = [part for text in prompts for part in ("--prompt", text)]
-    result = cbtui("generate", "--model", tiny_folder, "--json", "--max-new-tokens", "6", *SMALL, *given)
+    result = here("generate", "--model", tiny_folder, "--json", "--max-new-tokens", "6", *SMALL, *given)
     assert result.returncode == 0, result.stderr
     records = [json.loads(line) for line in result.stdout.splitlines()]
     assert [record["prompt"] for record in records] == prompts
@@ -44,13 +45,13 @@ def test_json_lines_in_input_order_equal_to_each_prompt_alone(cbtui: Command, ti
     assert re.search(r"3 requests, 18 tokens in \d", result.stderr)
 
 
-def test_one_prompt_from_standard_input_as_text(cbtui: Command, tiny_folder: Path) -> None:
-    result = cbtui("generate", "--model", tiny_folder, "--max-new-tokens", "5", "--no-chat", *SMALL, stdin="plain\n")
+def test_one_prompt_from_standard_input_as_text(here: Command, tiny_folder: Path) -> None:
+    result = here("generate", "--model", tiny_folder, "--max-new-tokens", "5", "--no-chat", *SMALL, stdin="plain\n")
     tokens = expected(tiny_folder, "plain", 5, chat=False)
     assert result.stdout == make_tokenizer().decode(tokens, skip_special_tokens=True) + "\n"
 
 
-def test_a_prompts_file_with_fields_of_its_own(cbtui: Command, tiny_folder: Path, tmp_path: Path) -> None:
+def test_a_prompts_file_with_fields_of_its_own(here: Command, tiny_folder: Path, tmp_path: Path) -> None:
     stop = make_tokenizer().decode(expected(tiny_folder, "a", 8)[3:4])
     lines = [
         {"prompt": "a", "id": "first", "max_new_tokens": 2, "logprobs": True},
@@ -60,7 +61,7 @@ def test_a_prompts_file_with_fields_of_its_own(cbtui: Command, tiny_folder: Path
     path = tmp_path / "prompts.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     runs = [
-        cbtui("generate", "--model", tiny_folder, "--prompts-file", path, "--json", "--max-new-tokens", "4", *SMALL)
+        here("generate", "--model", tiny_folder, "--prompts-file", path, "--json", "--max-new-tokens", "4", *SMALL)
         for _ in range(2)
     ]
     records = [json.loads(line) for line in runs[0].stdout.splitlines()]
@@ -72,27 +73,25 @@ def test_a_prompts_file_with_fields_of_its_own(cbtui: Command, tiny_folder: Path
     assert [r["tokens"] for r in again] == [r["tokens"] for r in records]
 
 
-def test_a_refused_request_is_told_and_the_others_run(cbtui: Command, tiny_folder: Path, tmp_path: Path) -> None:
+def test_a_refused_request_is_told_and_the_others_run(here: Command, tiny_folder: Path, tmp_path: Path) -> None:
     path = tmp_path / "prompts.jsonl"
     path.write_text('{"prompt": "good"}\n{"prompt": [1, 97]}\n{"prompt": "fine"}\n')
-    result = cbtui(
-        "generate", "--model", tiny_folder, "--prompts-file", path, "--json", "--max-new-tokens", "2", *SMALL
-    )
+    result = here("generate", "--model", tiny_folder, "--prompts-file", path, "--json", "--max-new-tokens", "2", *SMALL)
     records = [json.loads(line) for line in result.stdout.splitlines()]
     assert result.returncode == 1
     assert [record["finish_reason"] for record in records] == ["length", None, "length"]
     assert "97" in records[1]["error"]
 
 
-def test_a_configuration_that_cannot_work_here(cbtui: Command, tiny_folder: Path) -> None:
-    result = cbtui("generate", "--model", tiny_folder, "--prompt", "a", "--num-blocks", str(10**12))
+def test_a_configuration_that_cannot_work_here(here: Command, tiny_folder: Path) -> None:
+    result = here("generate", "--model", tiny_folder, "--prompt", "a", "--num-blocks", str(10**12))
     assert result.returncode == 2
     lines = [line for line in result.stderr.splitlines() if line.startswith("cbtui: ")]
     assert len(lines) == 1 and "num_blocks" in lines[0] and "Traceback" not in result.stderr
 
 
-def test_once_prints_one_frame_of_the_size_asked_for(cbtui: Command, tiny_folder: Path) -> None:
-    result = cbtui(
+def test_once_prints_one_frame_of_the_size_asked_for(here: Command, tiny_folder: Path) -> None:
+    result = here(
         *("--once", "--model", tiny_folder, "--size", "80x24", "--max-new-tokens", "5"),
         *("--prompt", "one", "--prompt", "two"),
     )
@@ -103,8 +102,8 @@ def test_once_prints_one_frame_of_the_size_asked_for(cbtui: Command, tiny_folder
     assert sum("finished" in line and "5/5" in line for line in lines) == 2
 
 
-def test_once_can_stop_in_the_middle(cbtui: Command, tiny_folder: Path) -> None:
-    result = cbtui(
+def test_once_can_stop_in_the_middle(here: Command, tiny_folder: Path) -> None:
+    result = here(
         *("--once", "--steps", "3", "--model", tiny_folder, "--prompt", "one", "--max-new-tokens", "50", "--ascii"),
     )
     assert result.returncode == 0, result.stderr
@@ -148,5 +147,6 @@ def test_a_reader_that_goes_away_ends_it_cleanly(tiny_folder: Path, tmp_path: Pa
     process.stdout.readline()
     process.stdout.close()
     assert process.stderr is not None
-    errors = process.stderr.read()
+    with process.stderr:
+        errors = process.stderr.read()
     assert process.wait(timeout=60) == 141 and "Traceback" not in errors and "BrokenPipe" not in errors
