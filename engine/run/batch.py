@@ -141,7 +141,7 @@ class _Copied:
 
 
 class BatchBuilder:
-    """Turns plans into batches. Keeps each running sequence's block table by row, so that a step adds new entries only."""
+    """Turns plans into batches. Keeps the block tables of running sequences by row: a step adds new entries only."""
 
     def __init__(self, layout: CacheLayout, device: torch.device, max_requests: int) -> None:
         self._layout, self._device = layout, device
