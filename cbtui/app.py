@@ -1,7 +1,9 @@
 """The application: keys and clicks in, one frame out. What the actions do is in ``cbtui.actions``."""
 
+import gc
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -404,15 +406,17 @@ def _own(group: Any) -> list[str]:
 def run_monitor(launch: LaunchOptions) -> int:
     """Runs the monitor until it is quit. Returns the exit code.
 
-    An engine thread that does not come back within a second cannot keep the program: it is left to end with it.
+    A thread that does not come back in time (a long step, a download) cannot keep the program: the process then ends
+    here, without the interpreter's own shutdown, which would pull the floor from under such a thread.
     """
     sys.setswitchinterval(SWITCH_INTERVAL)
     app = MonitorApp(launch)
     try:
         code = app.run()
     finally:
-        ended = app.session.close()
-    if not ended:
+        gc.freeze()  # stopping the engine collects garbage; at the end of the program that is time for nothing
+        app.session.close()
+    if threading.active_count() > 1:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code or 0)

@@ -1,5 +1,7 @@
 """The monitor's palettes as Textual themes, so that dialogs, palette and scroll bars wear the same colours."""
 
+from collections.abc import Mapping
+
 from textual.theme import Theme as TextualTheme
 
 from cbtui.theme import THEME_NAMES, Theme, theme_named
@@ -7,13 +9,26 @@ from cbtui.theme import THEME_NAMES, Theme, theme_named
 PREFIX = "cb-"
 
 
+_TERMINAL: Mapping[str, str] = {
+    "ansi-background": "ansi_black",
+    "ansi-foreground": "ansi_white",
+    "border-blurred": "ansi_black",
+    "block-cursor-foreground": "ansi_black",
+    "block-cursor-background": "ansi_white",
+    "input-cursor-background": "ansi_white",
+    "input-cursor-foreground": "ansi_black",
+    "input-selection-background": "ansi_bright_black",
+    "input-selection-foreground": "ansi_white",
+    "screen-selection-background": "ansi_bright_black",
+    "screen-selection-foreground": "ansi_white",
+}
+"""What Textual asks of themes that use the terminal's own colours."""
+
+
 def css_variables(theme: Theme) -> dict[str, str]:
     """One CSS variable per role, ``$cb-bg`` and so on."""
-    return {PREFIX + role: _css(color) for role, color in theme.roles.items()} | {
-        "input-cursor-text-style": "none",
-        "block-cursor-text-style": "bold",
-        "footer-background": _css(theme.roles["panel"]),
-    }
+    own = {PREFIX + role: _css(color) for role, color in theme.roles.items()}
+    return own if theme.kind == "true" else {**own, **_TERMINAL}
 
 
 def textual_theme(theme: Theme) -> TextualTheme:

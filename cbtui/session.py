@@ -360,7 +360,7 @@ class Session:
                 self._stopper.submit(lambda: manager.stop(block=False, hard_stop=True))
         return None if self.detached else manager
 
-    def close(self, seconds: float = 0.7) -> bool:
+    def close(self, seconds: float = 0.5) -> bool:
         """Stops the engine and the workers, waiting at most ``seconds``. True when the engine's thread has ended."""
         self._loader.close()
         self._asker.close()

@@ -1,0 +1,314 @@
+"""Every state the screen can be in, sizes from far too small to huge, themes, the mouse, and memory of settings."""
+
+import pytest
+from textual.widgets import Input
+
+from cbtui.app import MonitorApp
+from cbtui.launch import RequestSpec
+from cbtui.session import Session
+from cbtui.theme import THEME_NAMES
+from cbtui.work import InlineWorker
+from engine.core.errors import LoadError
+from engine.models.progress import LoadProgress
+from tests.tui.fake_manager import Stage
+from tests.tui.stage import playing
+
+
+class LaterWorker(InlineWorker):
+    """Keeps its jobs until told to run them."""
+
+    def __init__(self) -> None:
+        self.jobs: list = []
+
+    def submit(self, job) -> None:
+        self.jobs.append(job)
+
+    def run(self) -> None:
+        jobs, self.jobs = self.jobs, []
+        for job in jobs:
+            job()
+
+
+def late_session(tmp_path, **options):
+    """A session whose load jobs wait, and its stage."""
+    stage = Stage(tmp_path, **options)
+    later = LaterWorker()
+    session = Session(
+        stage.options, make_worker=lambda name: later if name == "cbtui-load" else InlineWorker(), clock=stage.clock
+    )
+    return session, stage, later
+
+
+async def test_loading_says_its_phase_and_seconds(tmp_path):
+    session, stage, later = late_session(tmp_path)
+    app = MonitorApp(stage.options, session=session, clock=stage.clock, ticks_per_second=0)
+    async with app.run_test(size=(100, 30)) as pilot:
+        await pilot.pause()
+        app.tick()
+        assert "loading fake-model" in app.frame.text()
+        session._loader._report(session._loader._attempt, LoadProgress("reading", "a.safetensors", 1.0, 1.0, 0.25))
+        stage.clock.pass_(3.5)
+        app.tick()
+        assert "reading a.safetensors, 3.50s so far, 25%" in app.frame.text()
+        await pilot.press("a")
+        assert app.chrome.notice == "add: the model is still loading"
+        later.run()
+        app.tick()
+        app.tick()
+        assert "LIVE" in app.frame.text() and "no requests yet" in app.frame.text()
+
+
+async def test_loading_can_be_given_up_and_begun_again(tmp_path):
+    session, stage, later = late_session(tmp_path)
+    app = MonitorApp(stage.options, session=session, clock=stage.clock, ticks_per_second=0)
+    async with app.run_test(size=(100, 30)) as pilot:
+        await pilot.pause()
+        await pilot.press("escape")
+        assert session.phase == "failed" and "cancelled" in app.frame.text()
+        later.run()
+        app.tick()
+        assert session.phase == "failed" and session.manager is None
+        assert stage.managers == []
+        await pilot.press("S")
+        later.run()
+        app.tick()
+        app.tick()
+        assert session.phase == "ready" and len(stage.managers) == 1
+
+
+async def test_an_engine_that_comes_after_giving_up_is_stopped(tmp_path):
+    session, stage, later = late_session(tmp_path)
+    app = MonitorApp(stage.options, session=session, clock=stage.clock, ticks_per_second=0)
+    async with app.run_test(size=(100, 30)) as pilot:
+        await pilot.pause()
+        later.run()
+        session.cancel_load()
+        app.tick()
+        assert session.phase == "failed" and session.manager is None
+        assert stage.manager.named("stop") == [((), {"block": False, "hard_stop": True})]
+
+
+async def test_a_model_that_cannot_be_loaded_gets_its_sentence(tmp_path):
+    error = LoadError("There is no model 'nowhere'.", "Give a folder, a .gguf file or a hub name.")
+    async with playing(tmp_path, fails=error) as play:
+        assert "There is no model 'nowhere'. Give a folder" in play.text
+        assert play.app.chrome.engine == "failed"
+        await play.press("space")
+        assert play.notice == "pause: no model is loaded"
+        play.stage.fails = None
+        await play.press("S")
+        await play.tick()
+        assert "LIVE" in play.text
+
+
+async def test_an_error_without_words_shows_its_kind(tmp_path):
+    async with playing(tmp_path, fails=MemoryError()) as play:
+        assert "MemoryError" in play.text
+
+
+async def test_idle_says_what_to_press(tmp_path):
+    async with playing(tmp_path) as play:
+        assert "no requests yet" in play.text and "a adds one" in play.text
+
+
+async def test_a_dead_engine_stays_to_be_looked_at_and_starts_again(tmp_path):
+    async with playing(tmp_path) as play:
+        await play.add(2, tokens=30)
+        await play.tick(5)
+        play.manager.die("RuntimeError: boom in step 7")
+        await play.tick()
+        assert play.app.chrome.engine == "failed" and "boom in step 7" in play.text
+        await play.press("left_square_bracket")
+        assert play.app.chrome.past == play.app.session.state.step - 1
+        await play.press("end", "c")
+        assert play.notice == "cancel: the engine died; S starts it again"
+        await play.press("S")
+        await play.tick()
+        assert play.app.chrome.engine == "running" and "boom" not in play.text
+
+
+async def test_a_long_step_says_so(tmp_path):
+    async with playing(tmp_path) as play:
+        await play.add(1)
+        play.manager.hang()
+        play.stage.clock.pass_(0.9)
+        await play.tick()
+        assert play.app.chrome.step_seconds is None
+        play.stage.clock.pass_(2.1)
+        await play.tick()
+        assert play.app.chrome.step_seconds == 3.0 and "3.0" in play.text
+
+
+async def test_missed_records_are_bridged_by_a_keyframe(tmp_path):
+    async with playing(tmp_path) as play:
+        await play.add(2, tokens=40)
+        play.manager.tap.capacity, play.manager.tap._ring = 4, [None] * 4
+        play.manager.tap._sizes = [0] * 4
+        play.manager.tap._oldest = play.manager.tap._written
+        await play.tick(20)
+        assert play.app.session.state.step == play.manager.status.step
+        assert play.manager.questions.count("snapshot") == 2
+
+
+async def test_a_question_that_fails_becomes_a_notice(tmp_path):
+    async with playing(tmp_path) as play:
+        await play.add(1)
+
+        def explain(request_id):
+            raise TimeoutError("a step takes longer than 30 seconds")
+
+        play.manager.explain = explain
+        await play.press("e")
+        await play.tick()
+        assert play.notice == "a step takes longer than 30 seconds" and play.app.chrome.notice_kind == "error"
+
+
+async def test_notices_go_after_a_while(tmp_path):
+    async with playing(tmp_path) as play:
+        await play.press("u")
+        assert play.notice
+        play.stage.clock.pass_(5.1)
+        await play.tick()
+        assert play.notice == ""
+
+
+async def test_nothing_new_paints_nothing(tmp_path):
+    async with playing(tmp_path) as play:
+        await play.add(2)
+        await play.press("space")
+        for _ in range(8):
+            await play.tick()
+        before = play.app.frame.rows
+        await play.tick()
+        assert all(a is b for a, b in zip(before, play.app.frame.rows, strict=True))
+
+
+SIZES = [(20, 4), (200, 60), (40, 10), (80, 24), (1, 1), (120, 36), (39, 60), (200, 9), (100, 30), (118, 32), (198, 58)]
+
+
+@pytest.mark.parametrize("mode", range(1, 7))
+async def test_resize_storm(tmp_path, mode):
+    async with playing(tmp_path, windows=(None, 8), cpu_offload_space=1e-5) as play:
+        await play.add(6, tokens=40)
+        await play.tick(12)
+        await play.press(str(mode))
+        key = play.app.chrome.selected
+        for width, height in SIZES * 2:
+            await play.pilot.resize_terminal(width, height)
+            await play.tick(1)
+            lines = play.text.splitlines()
+            assert len(lines) == height
+        assert play.app.chrome.selected == key
+
+
+async def test_too_small_says_what_it_needs(tmp_path):
+    async with playing(tmp_path, size=(38, 6)) as play:
+        assert "needs 40 x 10" in play.text
+
+
+@pytest.mark.parametrize("name", THEME_NAMES)
+async def test_dialogs_stand_in_every_theme_and_size(tmp_path, name):
+    async with playing(tmp_path) as play:
+        play.app.show_theme(name)
+        await play.add(2)
+        every = ("a", "A", "X", "n", "comma", "question_mark", "g", "f1", "slash", "b", "e")
+        for size, keys in (((120, 36), every if name == "dark" else ("a", "e")), ((40, 10), every[:5])):
+            await play.pilot.resize_terminal(*size)
+            for key in keys:
+                await play.press(key)
+                await play.tick()
+                assert len(play.app.screen_stack) == 2, (key, size)
+                await play.press("escape")
+                assert len(play.app.screen_stack) == 1, (key, size)
+
+
+async def test_a_click_selects_requests_blocks_steps_and_keys(tmp_path):
+    async with playing(tmp_path) as play:
+        await play.add(3, tokens=30)
+        await play.tick(6)
+        places = {}
+        for y in range(36):
+            for x in range(120):
+                hit = play.app.frame.hit(x, y)
+                if hit is not None:
+                    places.setdefault((hit.kind, hit.value), (x, y))
+        target = next(key for kind, key in places if kind == "request" and key != play.app.chrome.selected)
+        await play.pilot.click(offset=places["request", target])
+        assert play.app.chrome.selected == target
+        block = next(value for kind, value in places if kind == "block")
+        await play.pilot.click(offset=places["block", block])
+        assert play.app.chrome.block == block
+        step = min(value for kind, value in places if kind == "step")
+        await play.pilot.click(offset=places["step", step])
+        assert play.app.chrome.past == step
+        await play.press("end")
+        await play.pilot.click(offset=places["key", "pause"])
+        assert play.manager.named("hold") == [((), {})]
+
+
+async def test_the_wheel_moves_the_cursor(tmp_path):
+    async with playing(tmp_path) as play:
+        await play.add(3, tokens=30)
+        await play.tick(3)
+        await play.press("pageup")
+        order = play.app.frame.visible_requests
+        play.app.frame.post_message(play.app.frame.Scrolled("requests", 1))
+        await play.pilot.pause()
+        assert play.app.chrome.selected == order[1]
+        step = play.app.session.state.step
+        play.app.frame.post_message(play.app.frame.Scrolled("timeline", -1))
+        await play.pilot.pause()
+        assert play.app.chrome.past == step - 1
+
+
+async def test_keys_of_the_settings_are_used_and_shown(tmp_path):
+    (tmp_path / "settings.toml").write_text('[keymap]\npause = "P"\nmark = ["x"]\n')
+    async with playing(tmp_path) as play:
+        await play.press("space")
+        assert play.manager.named("hold") == []
+        await play.press("P")
+        assert play.manager.named("hold") == [((), {})]
+        assert play.app.chrome.keys[0].keys == "P"
+
+
+async def test_a_keymap_that_clashes_is_told_and_left_alone(tmp_path):
+    (tmp_path / "settings.toml").write_text('[keymap]\npause = "q"\n')
+    async with playing(tmp_path) as play:
+        assert "the keymap in the settings is not used" in play.notice
+        await play.press("space")
+        assert play.manager.named("hold") == [((), {})]
+
+
+async def test_no_color_starts_without_colour(tmp_path, monkeypatch):
+    monkeypatch.setenv("NO_COLOR", "1")
+    async with playing(tmp_path) as play:
+        assert play.app.look.name == "mono"
+
+
+async def test_prompts_of_the_start_are_added_in_order(tmp_path):
+    prompts = tuple(RequestSpec(text) for text in ("rain", "stones", "sea"))
+    async with playing(tmp_path, prompts=prompts) as play:
+        await play.tick(1)
+        stories = play.app.session.state.stories.values()
+        assert [story.prompt.split()[1] for story in stories] == ["rain", "stones", "sea"]
+
+
+async def test_an_engine_that_takes_nothing_is_told(tmp_path):
+    async with playing(tmp_path) as play:
+        await play.press("a")
+        await play.type("rain")
+        play.manager.add_request = lambda *args, **kwargs: None
+        await play.press("enter")
+        await play.tick()
+        assert play.notice == "not added: the engine is stopping or stopped and takes no requests"
+
+
+async def test_config_reset_and_up_down(tmp_path):
+    async with playing(tmp_path) as play:
+        await play.press("comma", "down")
+        assert play.app.focused.id == "max_batch_tokens"
+        play.app.focused.value = "7"
+        await play.press("ctrl+r")
+        assert play.app.screen.query_one("#max_batch_tokens", Input).value == "24"
+        await play.press("up")
+        assert play.app.focused.id == "scheduler_type"
