@@ -137,7 +137,7 @@ class Engine:
         return ticket
 
     def ask(self, question: Callable[[], None]) -> None:
-        """Have ``question`` called by the stepping thread between two records."""
+        """Have ``question`` called by the stepping thread between two records, after the commands posted before it."""
         self._questions.append(question)
 
     def configure(self, **fields: Any) -> int:
@@ -207,7 +207,7 @@ class Engine:
             runner.close()
 
     def step(self) -> bool:
-        """One round: answer questions, take commands, plan and launch a step, take in one that is done, deliver.
+        """One round: take commands, plan and launch a step, take in one that is done, deliver, answer questions.
 
         Returns:
             Whether a step was launched or taken in.
@@ -218,7 +218,6 @@ class Engine:
         """
         began = self.clock()
         self._watch()
-        self._answer()
         self._drain()
         marks = [began, self.clock()]
         plan = None
@@ -233,6 +232,7 @@ class Engine:
         marks.append(self.clock())
         worked = plan is not None or outcome is not None
         self._publish(began, marks, worked)
+        self._answer()
         return worked
 
     def run_until_idle(self) -> None:

@@ -1,7 +1,6 @@
 """The manager: an engine on a thread of its own, and everything callers may do with it from theirs."""
 
 import contextlib
-import gc
 import logging
 import time
 from collections.abc import Callable, Iterator
@@ -118,7 +117,6 @@ class ContinuousBatchingManager:
                 self._worker.give_up()
         if keep_for_next_session and self.model is not None:
             setattr(self.model, CACHED_NAME, self)
-        gc.collect()
 
     def join(self, timeout: float | None = None) -> None:
         """Wait for the thread to end, at most ``timeout`` seconds."""
