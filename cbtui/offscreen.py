@@ -75,8 +75,15 @@ class Offscreen:
 
         The oldest request that runs is selected unless ``chrome`` says otherwise.
         """
-        mode = chrome.get("mode", 1)
-        situation = Situation(kept=self.state.step, has_work=bool(self.state.picture.sequences))
-        chrome.setdefault("selected", next(iter(self.state.picture.sequences or self.state.stories), None))
-        shown = Chrome(model=self._loaded.name, keys=hints(situation, mode, keymap()), **chrome)
+        running = self.state.picture.sequences
+        chrome.setdefault("selected", next(iter(running or self.state.stories), None))
+        story = self.state.stories.get(chrome["selected"])
+        situation = Situation(
+            kept=self.state.step,
+            has_work=bool(running),
+            selected=None if story is None else story.request_id,
+            selected_ended=chrome["selected"] not in running,
+        )
+        keys = hints(situation, chrome.get("mode", 1), keymap())
+        shown = Chrome(model=self._loaded.name, keys=keys, **chrome)
         return tuple(compose(self.state, shown, theme, *size).rows)

@@ -1,4 +1,4 @@
-"""Makes the pictures of this folder from a real run: a model, a fixed list of requests, one moment of it.
+"""Makes the pictures of this folder from a real run: a model, a fixed list of requests, some moments of it.
 
     python screenshots/make.py --model smollm2
 
@@ -8,6 +8,7 @@ Times shown in the pictures are those of the machine that made them.
 
 import argparse
 import importlib.util
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from cbtui.start import watchable_config
 from cbtui.theme import theme_named
 from cbtui.view.frame import screen_text
 from cbtui.view.svg import svg
+from engine.loading import Loaded, load
 
 SIZES = ((80, 24), (120, 36), (200, 60))
 THEMES = ("dark", "light")
@@ -26,12 +28,11 @@ FOLDER = Path(__file__).parent
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """A run: requests by the step before which they arrive, and the step after which the picture is taken."""
+    """A run: requests by the step before which they arrive, and pictures by the step after which they are taken."""
 
-    name: str
     arrivals: tuple[tuple[int, RequestSpec], ...]
     config: tuple[tuple[str, object], ...]
-    steps: int
+    pictures: Mapping[int, str]
 
 
 def _ask(text: str, new: int, temperature: float = 0.0) -> RequestSpec:
@@ -42,8 +43,7 @@ _STORY = (
     "Here is a story. Once upon a time a small fox lived at the edge of a forest. Every morning it walked to the river "
     "and looked at the water, and every evening it walked back. One day the river was gone. "
 )
-MONITOR = Scene(
-    name="monitor",
+PRESSURE = Scene(
     arrivals=(
         (1, _ask("Why is the sky blue? Answer in two sentences.", 120)),
         (1, _ask("Name three rivers in Europe and say where they flow.", 90)),
@@ -52,36 +52,44 @@ MONITOR = Scene(
         (9, _ask("Write a short letter to a lighthouse keeper.", 140, 0.7)),
         (14, _ask("Explain to a child how bread is made.", 120)),
         (30, _ask(_STORY * 4 + "Tell the story again in one sentence.", 60)),
-        (52, _ask("List five things to take on a walk in the rain.", 80)),
-        (56, _ask(_STORY * 6 + "How does the story end?", 80)),
-        (58, _ask("What is a paged cache?", 80)),
+        (48, _ask("List five things to take on a walk in the rain.", 80)),
+        (74, _ask(_STORY * 6 + "How does the story end?", 80)),
+        (75, _ask(_STORY * 2 + "Who is the fox?", 80)),
+        (76, _ask("What is a paged cache?", 80)),
     ),
-    config=(("num_blocks", 72), ("max_requests_per_batch", 8), ("max_batch_tokens", 48)),
-    steps=66,
+    config=(
+        ("num_blocks", 72),
+        ("max_requests_per_batch", 12),
+        ("max_batch_tokens", 48),
+        ("safety_margin", 0.05),
+        ("cpu_offload_space", 0.03),
+    ),
+    pictures={75: "prefill", 87: "offload", 93: "monitor"},
 )
-SCENES = (MONITOR,)
+SCENES = (PRESSURE,)
 
 
-def play(scene: Scene, loaded: object) -> Offscreen:
-    """The run up to the moment of the picture."""
-    monitor = Offscreen(loaded, {**watchable_config(loaded), **dict(scene.config)})  # type: ignore[arg-type]
-    for step in range(1, scene.steps + 1):
+def play(scene: Scene, loaded: Loaded, folder: Path) -> Iterator[Path]:
+    """Runs a scene and draws its pictures on the way."""
+    monitor = Offscreen(loaded, {**watchable_config(loaded), **dict(scene.config)})
+    for step in range(1, max(scene.pictures) + 1):
         for at, request in scene.arrivals:
             if at == step:
                 monitor.add(request)
         monitor.step()
-    return monitor
+        if step in scene.pictures:
+            yield from draw(scene.pictures[step], monitor, folder)
 
 
-def draw(scene: Scene, monitor: Offscreen, folder: Path) -> list[Path]:
-    """All pictures of a scene, and its plain text at each size."""
+def draw(name: str, monitor: Offscreen, folder: Path) -> list[Path]:
+    """The screen at this moment: every size in every theme, and as plain text."""
     made = []
     png = importlib.util.find_spec("cairosvg") is not None
     for columns, lines in SIZES:
         for theme_name in THEMES:
             theme = theme_named(theme_name)
             rows = monitor.rows((columns, lines), theme)
-            path = folder / f"{scene.name}-{columns}x{lines}-{theme_name}.svg"
+            path = folder / f"{name}-{columns}x{lines}-{theme_name}.svg"
             path.write_text(svg(rows, theme, "cbtui"), encoding="utf-8")
             made.append(path)
             if png:
@@ -89,7 +97,7 @@ def draw(scene: Scene, monitor: Offscreen, folder: Path) -> list[Path]:
 
                 made.append(path.with_suffix(".png"))
                 cairosvg.svg2png(url=str(path), write_to=str(made[-1]))
-        text = folder / f"{scene.name}-{columns}x{lines}.txt"
+        text = folder / f"{name}-{columns}x{lines}.txt"
         text.write_text(screen_text(rows), encoding="utf-8")
         made.append(text)
     return made
@@ -99,8 +107,6 @@ def main() -> None:
     """Makes every picture and names the files."""
     import torch
 
-    from engine.loading import load
-
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--model", default=DEFAULT_MODEL)
     parser.add_argument("--folder", type=Path, default=FOLDER)
@@ -108,7 +114,7 @@ def main() -> None:
     torch.set_num_threads(1)  # sums depend on how they are split, and the pictures should not
     loaded = load(arguments.model, device="cpu", dtype="float32", allow_fetch=lambda known: True)
     for scene in SCENES:
-        for path in draw(scene, play(scene, loaded), arguments.folder):
+        for path in play(scene, loaded, arguments.folder):
             print(path)
 
 
