@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 
-from cbtui.model import MonitorState, state_of
+from cbtui.model import MonitorState
 from cbtui.picture import Picture
+from cbtui.standing import state_of
 from engine.core.observe import BlockView
 
 

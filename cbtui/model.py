@@ -1,33 +1,20 @@
 """What the screen knows: the engine's records folded into one picture, and what is remembered of every request."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Protocol
 
 from cbtui.history import History, Series
 from cbtui.letters import label
-from cbtui.picture import Live, Picture
+from cbtui.notes import ENDINGS, MARKS, TOLD, LogEntry, Mark, third_number
+from cbtui.picture import Picture
 from cbtui.stories import Event, Story
 from cbtui.text import clean
 from cbtui.theme import HueBook
 from engine.core.observe import CommandAck, Decision, Keyframe, PlanPreview, RequestInfo, StepRecord, Verdict
-from engine.core.request import FinishReason, RequestStatus
 
 KEPT_STORIES = 400
 RATE_WINDOW = 2.0
 """Seconds of engine time over which tok/s and steps/s are measured."""
-
-_ENDINGS = (Verdict.FINISHED, Verdict.CANCELLED, Verdict.FAILED)
-_REJECTIONS = (Verdict.REJECT_NEVER_FITS, Verdict.REJECT_TOO_LONG)
-_TOLD = (*_ENDINGS, *_REJECTIONS, Verdict.ADMIT, Verdict.RESTORE, Verdict.OFFLOAD, Verdict.RECOMPUTE)
-_MARKS = {
-    Verdict.RECOMPUTE: "P",
-    Verdict.OFFLOAD: "O",
-    Verdict.CANCELLED: "X",
-    Verdict.FAILED: "!",
-    Verdict.REJECT_NEVER_FITS: "!",
-    Verdict.REJECT_TOO_LONG: "!",
-}
 
 
 class TokenText(Protocol):
@@ -46,28 +33,6 @@ class TextSource(Protocol):
     def stream(self) -> TokenText: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """A letter on the timeline: P preempt, O offload, X cancel, ! refused or failed, S setting."""
-
-    step: int
-    letter: str
-    key: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class LogEntry:
-    """One line of the step log before it is worded: ``kind`` is a Verdict value or "setting", "refused", "command"."""
-
-    step: int
-    kind: str
-    key: int = 0
-    a: int = 0
-    b: int = 0
-    c: int = 0
-    text: str = ""
-
-
 class MonitorState:
     """The live picture, the history behind it, and a story per request.
 
@@ -75,12 +40,11 @@ class MonitorState:
         picture: the live Picture (blocks, host slots, sequences, waiting, counters, settings, record).
         stories: sequence key -> Story; refused requests have negative keys.
         series: numbers per kept step, for graphs. marks, log: what is worth a letter or a line, oldest first.
-        memo: the last answer to an expensive question by name, with what was asked. history: kept steps. text: how token ids are read; may be set once, before the first record.
+        memo: the last answer to an expensive question by name, with what was asked.
+        history: kept steps. text: how token ids are read; may be set once, before the first record.
     """
 
-    def __init__(
-        self, keyframe: Keyframe, *, text: TextSource | None = None, history_bytes: int = 64 << 20
-    ) -> None:
+    def __init__(self, keyframe: Keyframe, *, text: TextSource | None = None, history_bytes: int = 64 << 20) -> None:
         self.text = text
         self.picture = Picture(keyframe)
         self.history = History(history_bytes)
@@ -201,29 +165,17 @@ class MonitorState:
         if story is None:
             return
         story.decision, verdict = decision, decision.verdict
-        if verdict in _TOLD:
-            extra = self._extra(decision, record)
+        if verdict in TOLD:
+            extra = third_number(decision, record, self.picture)
             story.events.append(Event(record.step, record.time, str(verdict), decision.a, decision.b, extra))
             self.log.append(LogEntry(record.step, str(verdict), decision.seq, decision.a, decision.b, extra))
-        if verdict in _ENDINGS:
+        if verdict in ENDINGS:
             story.freed = decision.b
         if verdict is Verdict.ADMIT and story.started < 0:
             story.started = record.step
-        letter = _MARKS.get(verdict)
+        letter = MARKS.get(verdict)
         if letter is not None:
             self.marks.append(Mark(record.step, letter, decision.seq))
-
-    def _extra(self, decision: Decision, record: StepRecord) -> int:
-        """A third number for the log: prompt chunk of an admission, host blocks of an offload, blocks kept cached."""
-        if decision.verdict is Verdict.ADMIT:
-            return next((s.query for s in record.slices if s.seq == decision.seq), 0)
-        live = self.picture.sequences.get(decision.seq)
-        if decision.verdict is Verdict.OFFLOAD and live is not None:
-            return live.change.host_blocks
-        if decision.verdict in _ENDINGS:
-            freed = {d.block for d in record.deltas if d.seq == decision.seq and d.block}
-            return sum(1 for block in freed if self.picture.blocks[block].state == "cached")
-        return 0
 
     def _take_phases(self, record: StepRecord) -> None:
         active = set()
@@ -362,41 +314,3 @@ class MonitorState:
     def hue(self, key: int) -> int:
         story = self.stories.get(key)
         return story.hue if story is not None else 0
-
-
-def state_of(live: Live | None, story: Story, step: int) -> str:
-    """One word for where a request is after ``step``.
-
-    "waiting", "prefill", "decode", "stalled", "to_cpu", "on_cpu", "to_gpu", "finished", "cancelled", "failed",
-    "refused".
-    """
-    if story.is_refused:
-        return "refused"
-    if live is None or live.change.place == "done":
-        return _ended_word(story, live)
-    decision = live.decision
-    if live.change.place == "offloaded":
-        moved = decision is not None and decision.verdict is Verdict.OFFLOAD
-        return "to_cpu" if moved else "on_cpu"
-    if live.change.place == "waiting":
-        return "waiting"
-    phase = story.phase_at(step)
-    if decision is not None and decision.verdict is Verdict.RESTORE:
-        return "to_gpu"
-    if phase is not None and phase.kind in ("prefill", "decode", "stalled"):
-        return phase.kind
-    return "decode" if live.change.status is RequestStatus.DECODING else "prefill"
-
-
-def _ended_word(story: Story, live: Live | None) -> str:
-    change = live.change if live is not None else story.change
-    if change is None:
-        return "finished"
-    if change.status is RequestStatus.CANCELLED or change.finish_reason in (
-        FinishReason.CANCELLED,
-        FinishReason.STOPPED,
-    ):
-        return "cancelled"
-    if change.status is RequestStatus.FAILED or change.finish_reason is FinishReason.FAILED:
-        return "failed"
-    return "finished"

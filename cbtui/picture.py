@@ -21,6 +21,7 @@ from engine.core.observe import (
 )
 from engine.core.request import RequestStatus
 
+
 @dataclass(slots=True)
 class Live:
     """A sequence of the picture: what entered, its newest values, its tables and its newest decision."""

@@ -69,9 +69,9 @@ class Glyphs:
 ASCII_GLYPHS = Glyphs(
     shared="%", shared_window="&", out="v", back="^", cached="o", free=".", behind="-", parked="m", hatch="/",
     decode=">", prefill="P", waiting="w", finished="+", refused="!", cancelled="x", failed="!", cursor=">", live="*",
-    past="<", held="=", newline="\\", rule="-", bar="=", bar_rest="-", tick="|", edge="|", caret="_", more="v", less="^",
-    gantt_prefill="#", gantt_decode="=", gantt_off="-", gantt_grid=":", gantt_end="*", bracket_left="[", bracket="-",
-    bracket_right="]", arrow="->", minus="-", at_most="<=", delta="+/-", ellipsis="...", times="x",
+    past="<", held="=", newline="\\", rule="-", bar="=", bar_rest="-", tick="|", edge="|", caret="_", more="v",
+    less="^", gantt_prefill="#", gantt_decode="=", gantt_off="-", gantt_grid=":", gantt_end="*", bracket_left="[",
+    bracket="-", bracket_right="]", arrow="->", minus="-", at_most="<=", delta="+/-", ellipsis="...", times="x",
     levels="12345678", eighths="#######" + "#", unicode=False,
 )  # fmt: skip
 
@@ -82,9 +82,7 @@ def _rgb(color: str) -> tuple[int, int, int]:
 
 def mix(color: str, ground: str, share: float) -> str:
     """``share`` of ``color`` over ``ground``, both ``#rrggbb``."""
-    return "#" + "".join(
-        f"{round(b + (a - b) * share):02x}" for a, b in zip(_rgb(color), _rgb(ground), strict=True)
-    )
+    return "#" + "".join(f"{round(b + (a - b) * share):02x}" for a, b in zip(_rgb(color), _rgb(ground), strict=True))
 
 
 def luminance(color: str) -> float:

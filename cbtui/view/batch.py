@@ -81,8 +81,10 @@ def _head(scene: Scene, width: int, scale: Scale) -> Row:
     assert record is not None
     text, dim, strong = theme.style("text"), theme.style("muted"), theme.style("bright", bold=True)
     tokens = sum(part.query for part in record.slices)
-    lead = f"step {record.step} ran {tokens} of {record.budget} tokens" if width >= 100 else (
-        f"{tokens} of {record.budget} tokens"
+    lead = (
+        f"step {record.step} ran {tokens} of {record.budget} tokens"
+        if width >= 100
+        else (f"{tokens} of {record.budget} tokens")
     )
     limit = limit_name(scene, record.limit, record.decisions)
     facts = [

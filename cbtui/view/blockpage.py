@@ -1,10 +1,11 @@
 """Mode 3: the block map as large as it goes, and everything known about one block."""
 
 from cbtui.sentences import count
-from cbtui.view.blocks import blocks, class_counts, first_blocks, order_of
+from cbtui.view.blocks import blocks, order_of
 from cbtui.view.blocktables import block_tables
 from cbtui.view.cells import Panel, Part, Row, RowBuilder, blank, choose, clip, heading, join, stack
 from cbtui.view.scene import Scene
+from cbtui.view.tiles import class_counts, first_blocks
 
 
 def block_page(scene: Scene, width: int, height: int) -> Panel:
@@ -25,8 +26,15 @@ def _map(scene: Scene, width: int, height: int, screen_width: int) -> Panel:
     if height - need >= 7:  # a small pool leaves room for the tables that point into it
         upper = _map(scene, width, need, screen_width)
         return stack([upper, Panel([blank(scene.theme, width)]), block_tables(scene, width, height - need - 1)])
-    return blocks(scene, width, height, screen_width=max(100, screen_width), legend_rows=2 if height >= 10 else 1,
-                  tiles=True, with_gauge=height >= 16)  # fmt: skip
+    return blocks(
+        scene,
+        width,
+        height,
+        screen_width=max(100, screen_width),
+        legend_rows=2 if height >= 10 else 1,
+        tiles=True,
+        with_gauge=height >= 16,
+    )
 
 
 def _side(scene: Scene, width: int, height: int) -> Panel:
@@ -49,7 +57,9 @@ def _block(scene: Scene, width: int) -> list[Row]:
     theme, picture, number = scene.theme, scene.picture, scene.chrome.block
     dim = theme.style("muted")
     if number is None or not 0 < number < len(picture.blocks):
-        hint = RowBuilder(width, dim).put(clip("  click a block, or move with the arrows", width))
+        hint = RowBuilder(width, dim).put(
+            clip("  click a block, or move with the arrows", width, theme.glyphs.ellipsis)
+        )
         return [heading(theme, width, "BLOCK"), hint.done()]
     block = picture.blocks[number]
     rows = [heading(theme, width, f"BLOCK {number}", [Part(((block.state, theme.style("bright", bold=True)),))])]
@@ -60,11 +70,20 @@ def _block(scene: Scene, width: int) -> list[Row]:
     owners = sorted({seq for seq, _ in block.owners})
     rows.append(_line(scene, width, "owners", (scene.labels(owners, 12) if owners else "nobody",)))
     rows.append(_line(scene, width, "references", (str(len(block.owners)),)))
-    rows.append(_line(scene, width, "hash", ("in the prefix index: others can find it", "published")
-                      if block.published else ("not published: not full, or sharing is off", "not published")))  # fmt: skip
+    rows.append(
+        _line(
+            scene,
+            width,
+            "hash",
+            ("in the prefix index: others can find it", "published")
+            if block.published
+            else ("not published: not full, or sharing is off", "not published"),
+        )
+    )
     age = scene.step - block.last_use
-    rows.append(_line(scene, width, "last use", (f"step {block.last_use}, {count(age, 'step')} ago",
-                                                 f"step {block.last_use}")))  # fmt: skip
+    rows.append(
+        _line(scene, width, "last use", (f"step {block.last_use}, {count(age, 'step')} ago", f"step {block.last_use}"))
+    )
     if block.owners:
         rows += _contents(scene, width, *block.owners[0])
     rows.append(_line(scene, width, "evictable", _why_kept(scene, number), "text"))
@@ -78,13 +97,24 @@ def _contents(scene: Scene, width: int, seq: int, index: int) -> list[Row]:
         return []
     page = picture.page_size
     start, end = index * page, min((index + 1) * page, live.change.computed)
-    rows = [_line(scene, width, "tokens", (f"{max(0, end - start)} of {page}: positions {start} … {max(start, end - 1)} of "
-                                           f"{scene.label(seq)}", f"{max(0, end - start)} of {page}"))]  # fmt: skip
+    rows = [
+        _line(
+            scene,
+            width,
+            "tokens",
+            (
+                f"{max(0, end - start)} of {page}: positions {start} to {max(start, end - 1)} of {scene.label(seq)}",
+                f"{max(0, end - start)} of {page}",
+            ),
+        )
+    ]
     prompt = story.prompt_tokens or 0
     pieces = story.pieces[max(0, start - prompt) : max(0, end - prompt)]
     if pieces:
         text = "".join(pieces).replace("\n", scene.theme.glyphs.newline)
-        rows.append(_line(scene, width, "text", (clip(text, max(0, width - 13)),), "muted"))
+        rows.append(
+            _line(scene, width, "text", (clip(text, max(0, width - 13), scene.theme.glyphs.ellipsis),), "muted")
+        )
     return rows
 
 
@@ -102,8 +132,15 @@ def _pool(scene: Scene, width: int) -> list[Row]:
     """What the pool holds, and how the prefix cache did."""
     theme, picture, counts = scene.theme, scene.picture, class_counts(scene)
     counters = picture.counters
-    names = {"full": "full", "window": "window", "shared": "shared", "shared_window": "shared window",
-             "back": "just back", "cached": "cached", "free": "free"}  # fmt: skip
+    names = {
+        "full": "full",
+        "window": "window",
+        "shared": "shared",
+        "shared_window": "shared window",
+        "back": "just back",
+        "cached": "cached",
+        "free": "free",
+    }
     rows = [heading(theme, width, "POOL", [Part(((f"{picture.num_blocks} blocks", theme.style("text")),))])]
     for key, name in names.items():
         if counts[key] or key in ("cached", "free"):
@@ -111,12 +148,21 @@ def _pool(scene: Scene, width: int) -> list[Row]:
             rows.append(_line(scene, width, name, (f"{counts[key]:>6}   {share * 100:4.1f}%",)))
     hits = f"{100 * counters.cached_tokens / counters.lookup_tokens:.1f}%" if counters.lookup_tokens else "--"
     rows.append(heading(theme, width, "PREFIX CACHE"))
-    rows.append(_line(scene, width, "hit", (f"{counters.cached_tokens} of {counters.lookup_tokens} prompt tokens, {hits}",
-                                            hits)))  # fmt: skip
+    rows.append(
+        _line(
+            scene, width, "hit", (f"{counters.cached_tokens} of {counters.lookup_tokens} prompt tokens, {hits}", hits)
+        )
+    )
     rows.append(_line(scene, width, "look-ups", (str(counters.lookups),)))
     rows.append(_line(scene, width, "evictions", (str(counters.evictions),)))
     changed = sorted(picture.moves.changed)
-    rows.append(_line(scene, width, "this step", (f"{count(len(changed), 'block')} touched: {first_blocks(changed)}",
-                                                  f"{len(changed)} touched")))  # fmt: skip
+    rows.append(
+        _line(
+            scene,
+            width,
+            "this step",
+            (f"{count(len(changed), 'block')} touched: {first_blocks(changed)}", f"{len(changed)} touched"),
+        )
+    )
     rows.append(_line(scene, width, "order", (f"{order_of(scene, width)}: l changes it, v the view",)))
     return rows

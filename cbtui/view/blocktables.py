@@ -4,10 +4,10 @@ from rich.style import Style
 
 from cbtui.letters import cell_letter
 from cbtui.picture import Live
-from cbtui.view.blocks import last_fill
 from cbtui.view.cells import Panel, Part, Row, RowBuilder, blank, heading
 from cbtui.view.chrome import Hit
 from cbtui.view.scene import Scene
+from cbtui.view.tiles import last_fill
 
 
 def shown(scene: Scene) -> list[Live]:

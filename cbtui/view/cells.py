@@ -76,12 +76,12 @@ class RowBuilder:
 
     def right(self, text: str, width: int, style: Style | None = None) -> "RowBuilder":
         """``text`` flush right in a field of ``width`` cells; cut when it does not fit."""
-        text = clip(text, width)
+        text = clip(text, width, "~")
         return self.put(" " * (width - width_of(text)) + text, style)
 
     def field(self, text: str, width: int, style: Style | None = None) -> "RowBuilder":
         """``text`` flush left in a field of ``width`` cells; cut when it does not fit."""
-        text = clip(text, width)
+        text = clip(text, width, "~")
         return self.put(text + " " * (width - width_of(text)), style)
 
     def done(self) -> Row:
@@ -158,7 +158,7 @@ def heading(
 ) -> Row:
     """A one-line rule: TITLE  facts ───── right. Facts go before the title does."""
     row = RowBuilder(width, theme.style("text"))
-    title = clip(title, width)
+    title = clip(title, width, theme.glyphs.ellipsis)
     room = width - width_of(title) - 2
     kept_right = keep_parts(right, max(0, room - 3), 2)
     right_width = sum(p.width for p in kept_right) + 2 * max(0, len(kept_right) - 1)

@@ -56,7 +56,9 @@ def config_page(scene: Scene, width: int, height: int) -> Panel:
             row = RowBuilder(width, theme.style("vermilion")).put(f"   {glyphs.refused} "[:width])
             rows.append(row.put(choose((item.error,), row.left, glyphs.ellipsis)).done())
     if not fields:
-        rows.append(RowBuilder(width, dim).put(clip("  no engine, no configuration yet", width)).done())
+        rows.append(
+            RowBuilder(width, dim).put(clip("  no engine, no configuration yet", width, glyphs.ellipsis)).done()
+        )
     if height - len(rows) >= 8:
         rows += [blank(theme, width), *_cache(scene, width)]
     rows += [blank(theme, width)] * (height - len(rows))
@@ -89,7 +91,7 @@ def _columns(scene: Scene, width: int, name_width: int) -> Row:
     for text, size in (("   field", name_width + 3), ("now", 14), ("   new", 15), ("  takes effect", 18), ("note", 40)):
         if row.left:
             size = min(size, row.left)
-            row.put(clip(text, size).rjust(size) if text == "now" else clip(text, size).ljust(size))
+            row.put(text[:size].rjust(size) if text == "now" else text[:size].ljust(size))
     return row.done()
 
 
@@ -102,7 +104,9 @@ def _field(scene: Scene, width: int, name_width: int, item: ConfigField, *, sele
     sign = glyphs.refused if item.error else glyphs.live if item.changed else " "
     role = "vermilion" if item.error else "bright"
     row.put(f"{sign} ", theme.style(role, bg, bold=True))
-    row.field(item.name, min(name_width, row.left), theme.style(role, bg, bold=True) if item.changed or item.error else text)
+    row.field(
+        item.name, min(name_width, row.left), theme.style(role, bg, bold=True) if item.changed or item.error else text
+    )
     if row.left < 14:
         return row.done()
     row.right(item.now, 14, dim if item.changed else text)

@@ -18,7 +18,7 @@ def detail(scene: Scene, width: int, height: int) -> Panel:
     theme = scene.theme
     story = scene.state.story(scene.chrome.selected) if scene.chrome.selected is not None else None
     if story is None:
-        row = RowBuilder(width, theme.style("muted")).put(clip("  no request selected", width))
+        row = RowBuilder(width, theme.style("muted")).put(clip("  no request selected", width, theme.glyphs.ellipsis))
         return _fill(Panel([heading(theme, width, "REQUEST"), row.done()]), width, height, scene)
     head = [_head(scene, story, width), *_phases(scene, story, width)]
     room = max(0, height - len(head))
@@ -41,7 +41,7 @@ def _fill(panel: Panel, width: int, height: int, scene: Scene) -> Panel:
 def _head(scene: Scene, story: Story, width: int) -> Row:
     theme = scene.theme
     dim, text = theme.style("muted"), theme.style("text")
-    facts = [Part(((clip(one_line(story.request_id, " "), 40), text),), 9)]
+    facts = [Part(((clip(one_line(story.request_id, " "), 40, theme.glyphs.ellipsis), text),), 9)]
     if story.info is not None:
         facts.append(Part(((story.info.sampling or "greedy", dim),), 4))
         if story.info.child:
@@ -77,7 +77,7 @@ def _phases(scene: Scene, story: Story, width: int) -> list[Row]:
     for index, (kind, value) in enumerate(spent):
         words = f"{' + ' if index else ''}{kind} {seconds(value)}"
         if width_of(words) + 12 > sums.left:
-            sums.put(" + …"[: sums.left], dim)
+            sums.put(f" + {theme.glyphs.ellipsis}"[: sums.left], dim)
             break
         sums.put(words, text)
     tail = f" = {seconds(total)}"
@@ -114,8 +114,12 @@ def _left(scene: Scene, story: Story, width: int) -> list[Row]:
     theme = scene.theme
     dim, text = theme.style("muted"), theme.style("text")
     rows = [heading(theme, width, "WHY")]
-    rows.append(RowBuilder(width, text).put(" ").put(
-        choose(sentences.why(scene, story), width - 1, theme.glyphs.ellipsis), text).done())  # fmt: skip
+    rows.append(
+        RowBuilder(width, text)
+        .put(" ")
+        .put(choose(sentences.why(scene, story), width - 1, theme.glyphs.ellipsis), text)
+        .done()
+    )
     live = scene.live(story.key)
     if live is not None and (any(live.tables) or live.host):
         rows.append(heading(theme, width, "BLOCK TABLES"))
@@ -154,5 +158,7 @@ def _tokens(scene: Scene, story: Story, width: int, height: int) -> list[Row]:
         bar = "" if share is None else glyphs.levels[min(7, int(share * 8))]
         row.put(f" {bar or ' '} ", theme.style("steel"))
         piece = one_line(story.pieces[index], glyphs.newline) or f"({story.tokens[index]})"
-        rows.append(row.put(clip(piece, max(0, row.left), glyphs.ellipsis), theme.style("text", f"token{index % 2}")).done())
+        rows.append(
+            row.put(clip(piece, max(0, row.left), glyphs.ellipsis), theme.style("text", f"token{index % 2}")).done()
+        )
     return rows

@@ -40,8 +40,12 @@ def difference_pane(scene: Scene, width: int, height: int) -> Panel:
             end = starts[index + 1] - 1 if index + 1 < len(columns) else width
             row.to(starts[index])
             for words, style in column[line] if line < len(column) else ():
-                row.put(choose((words,), max(0, end - row.used), glyphs.ellipsis) if words.strip() else words[: end - row.used],
-                        style)  # fmt: skip
+                row.put(
+                    choose((words,), max(0, end - row.used), glyphs.ellipsis)
+                    if words.strip()
+                    else words[: end - row.used],
+                    style,
+                )
         rows.append(row.done())
     if len(rows) >= height:
         rows = rows[: height - 1]
@@ -85,15 +89,26 @@ def _requests(scene: Scene, diff: Difference) -> list[list[tuple[str, object]]]:
     for state in ("decode", "prefill", "waiting", "on_cpu"):
         keys = diff.kept.get(state, ())
         if keys and len(lines) < 5:
-            words = {"decode": "keep decoding", "prefill": "keep filling", "waiting": "keep waiting",
-                     "on_cpu": "stay on CPU"}[state]  # fmt: skip
+            words = {
+                "decode": "keep decoding",
+                "prefill": "keep filling",
+                "waiting": "keep waiting",
+                "on_cpu": "stay on CPU",
+            }[state]
             line: list[tuple[str, object]] = [(f"{len(keys):>2} {words}  ", text)]
             line += [(scene.label(key), theme.tile(scene.hue(key), "bold")) for key in keys[:16]]
             lines.append(line)
     budget = f", {diff.tokens} of {diff.budget} budget used" if diff.tokens >= 0 and diff.budget > 0 else ""
     lines.append([(str(diff.output), strong), (f" new tokens{budget}", dim)])
-    lines.append([(f"{len(diff.arrived)} arrived, {len(diff.ended)} ended, {diff.offloads} offloaded, "
-                   f"{diff.preemptions} preempted", dim)])  # fmt: skip
+    lines.append(
+        [
+            (
+                f"{len(diff.arrived)} arrived, {len(diff.ended)} ended, {diff.offloads} offloaded, "
+                f"{diff.preemptions} preempted",
+                dim,
+            )
+        ]
+    )
     return lines
 
 
@@ -101,8 +116,12 @@ def _blocks(scene: Scene, diff: Difference) -> list[list[tuple[str, object]]]:
     theme = scene.theme
     dim, strong = theme.style("muted"), theme.style("bright", bold=True)
     total = diff.figures["total"][1]
-    parts = [(diff.unchanged, "unchanged (dim in the map)"), (diff.taken, "taken by a new owner"),
-             (diff.given_back, "given back: free or cached now"), (diff.swapped, "moved between cached and free")]
+    parts = [
+        (diff.unchanged, "unchanged (dim in the map)"),
+        (diff.taken, "taken by a new owner"),
+        (diff.given_back, "given back: free or cached now"),
+        (diff.swapped, "moved between cached and free"),
+    ]
     lines: list[list[tuple[str, object]]] = [[("blocks", dim)]]
     lines += [[(f"{number:>5}", strong), (f"  {words}", dim)] for number, words in parts]
     return [*lines, [(f"{total:>5}  together", dim)]]
@@ -114,7 +133,11 @@ def summary(scene: Scene, diff: Difference) -> tuple[str, ...]:
     total = diff.figures["total"][1]
     pressure = "the pool stayed as full as it was"
     if used_b > used_a:
-        pressure = "the pool ran full" if used_b >= 0.97 * total else f"the pool filled up by {count(used_b - used_a, 'block')}"
+        pressure = (
+            "the pool ran full"
+            if used_b >= 0.97 * total
+            else f"the pool filled up by {count(used_b - used_a, 'block')}"
+        )
     elif used_b < used_a:
         pressure = f"{count(used_a - used_b, 'block')} came free"
     events = []

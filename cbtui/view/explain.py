@@ -1,4 +1,4 @@
-"""The body of the explain dialog: the scheduler's checks, the margin as a bar, who holds the blocks, what would help."""
+"""The body of the explain dialog: the scheduler's checks, the margin as a bar, who holds blocks, what would help."""
 
 from typing import TYPE_CHECKING
 
@@ -122,7 +122,10 @@ def check_words(scene: Scene, why: "Explanation", check: "Check") -> tuple[str, 
         if b == why.free + why.cached:
             return (f"needs {a}; usable {b} = {why.free} free + {why.cached} cached", f"needs {a}, usable {b}")
         now = why.free + why.cached
-        return (f"needs {a}; usable {b} when the others of the next step have theirs, {now} now", f"needs {a}, usable {b}")
+        return (
+            f"needs {a}; usable {b} when the others of the next step have theirs, {now} now",
+            f"needs {a}, usable {b}",
+        )
     short = f": {b - a} short" if a < b else ""
     blocks = next((c for c in why.checks if c.name == "blocks"), None)
     sums = f"{blocks.b} {minus} {blocks.a} = {a}" if blocks is not None else str(a)
@@ -132,9 +135,15 @@ def check_words(scene: Scene, why: "Explanation", check: "Check") -> tuple[str, 
 def _check(scene: Scene, why: "Explanation", check: "Check", width: int, bg: str) -> Row:
     theme, glyphs = scene.theme, scene.theme.glyphs
     row = RowBuilder(width, theme.style("text", bg)).put(" ")
-    row.put(glyphs.finished if check.passed else glyphs.refused, theme.style("good" if check.passed else "amber", bg, bold=True))
-    row.put(" ").field(_QUESTIONS.get(check.name, check.name), min(19, row.left),
-                       theme.style("bright" if not check.passed else "text", bg, bold=not check.passed))  # fmt: skip
+    row.put(
+        glyphs.finished if check.passed else glyphs.refused,
+        theme.style("good" if check.passed else "amber", bg, bold=True),
+    )
+    row.put(" ").field(
+        _QUESTIONS.get(check.name, check.name),
+        min(19, row.left),
+        theme.style("bright" if not check.passed else "text", bg, bold=not check.passed),
+    )
     words = choose(check_words(scene, why, check), row.left, glyphs.ellipsis)
     return row.put(words, theme.style("muted" if check.passed else "amber", bg)).done()
 
@@ -181,10 +190,14 @@ def _holders(scene: Scene, why: "Explanation", width: int, bg: str) -> list[Row]
     kinds = "full + window" if scene.hybrid else ""
     facts = [Part(((kinds, theme.style("muted", bg)),))] if kinds else []
     head = heading(theme, width, f"WHO HOLDS THE {used} USED BLOCKS", facts)
-    entries = [(f"{scene.label(h.seq)} {h.full + h.window}", h.full + h.window, theme.tile(scene.hue(h.seq), "head"))
-               for h in why.holders]  # fmt: skip
+    entries = [
+        (f"{scene.label(h.seq)} {h.full + h.window}", h.full + h.window, theme.tile(scene.hue(h.seq), "head"))
+        for h in why.holders
+    ]
     if why.shared:
-        entries.append((f"{theme.glyphs.shared} {why.shared}", why.shared, theme.style("share_ink", "share", bold=True)))
+        entries.append(
+            (f"{theme.glyphs.shared} {why.shared}", why.shared, theme.style("share_ink", "share", bold=True))
+        )
     total = sum(blocks for _, blocks, _ in entries) or 1
     row = RowBuilder(width, theme.style("text", bg)).put(" ")
     room, done = width - 2, 0
@@ -225,7 +238,9 @@ def _trials(scene: Scene, why: "Explanation", width: int, bg: str) -> list[Row]:
     rows.append(top.done())
     for trial in why.trials:
         helps = trial.helps or trial.kind == "wait"
-        row = RowBuilder(width, dim).put(f"  {_KEYS.get(trial.kind, ' ') if helps else scene.theme.glyphs.minus}   ", strong)
+        row = RowBuilder(width, dim).put(
+            f"  {_KEYS.get(trial.kind, ' ') if helps else scene.theme.glyphs.minus}   ", strong
+        )
         row.field(_what(scene, trial), min(what, row.left), text if helps else dim)
         step = str(trial.step) if trial.step is not None else "--"
         row.put(f"{step:<5}"[: row.left], strong if helps else dim)

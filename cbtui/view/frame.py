@@ -8,8 +8,8 @@ from cbtui.model import MonitorState
 from cbtui.theme import Theme
 from cbtui.view import layout, states
 from cbtui.view.batch import batch
-from cbtui.view.blocks import blocks
 from cbtui.view.blockpage import block_page
+from cbtui.view.blocks import blocks
 from cbtui.view.blocktables import block_tables
 from cbtui.view.cells import Panel, Row, RowBuilder, blank, choose, row_text, row_width
 from cbtui.view.chrome import Chrome, Hit

@@ -4,10 +4,10 @@ from collections import Counter
 
 from cbtui.letters import cell_letter
 from cbtui.sentences import count
-from cbtui.view.blocks import shape
 from cbtui.view.cells import Panel, Part, Row, RowBuilder, blank, choose, heading
 from cbtui.view.chrome import Hit
 from cbtui.view.scene import Scene
+from cbtui.view.tiles import shape
 
 
 def host(scene: Scene, width: int, height: int, *, tiles: bool = False, gutter: bool = False) -> Panel:
@@ -19,12 +19,24 @@ def host(scene: Scene, width: int, height: int, *, tiles: bool = False, gutter: 
     if not total:
         rows = [heading(theme, width, title, [Part((("off", dim),))])]
         row = RowBuilder(width, text)
-        row.put(choose(("cpu_offload_space is 0: who loses its place is computed again", "offloading is off", ""), width),
-                dim)  # fmt: skip
+        row.put(
+            choose(("cpu_offload_space is 0: who loses its place is computed again", "offloading is off", ""), width),
+            dim,
+        )
         rows += [row.done(), _left(scene, width)]
         return Panel((rows + [blank(theme, width)] * height)[:height])
-    facts = [Part(((str(total), strong), (" = ", dim), (f"{picture.host_used} used", text), (" + ", dim),
-                   (f"{total - picture.host_used} free", text)), 9)]  # fmt: skip
+    facts = [
+        Part(
+            (
+                (str(total), strong),
+                (" = ", dim),
+                (f"{picture.host_used} used", text),
+                (" + ", dim),
+                (f"{total - picture.host_used} free", text),
+            ),
+            9,
+        )
+    ]
     if scene.chrome.block_bytes and width >= 70:
         facts.append(Part(((f"{total * scene.chrome.block_bytes / 2**20:.0f} MiB", dim),), 2))
     rows: list[Row] = [heading(theme, width, title, facts)]
@@ -69,8 +81,10 @@ def _slots(scene: Scene, width: int, rows: int, *, tiles: bool, gutter: bool) ->
             if owner is None:
                 back = picture.moves.back_slots.get(slot)
                 if back is not None:
-                    row.put((glyphs.back + cell_letter(scene.label(back)))[: plan.tile],
-                            theme.tile(scene.hue(back), "transit"))  # fmt: skip
+                    row.put(
+                        (glyphs.back + cell_letter(scene.label(back)))[: plan.tile],
+                        theme.tile(scene.hue(back), "transit"),
+                    )
                 else:
                     row.put((glyphs.free + " ")[: plan.tile], theme.style("faint"))
                 previous = None
@@ -103,12 +117,18 @@ def _lanes(scene: Scene, width: int, indent: int) -> list[tuple[Row, int]]:
     lanes = []
     for seq, blocks in out.items():
         now = held.get(seq, 0)
-        words = (f"{count(blocks, 'block')} copied to CPU in this step, {now} there now",
-                 f"{count(blocks, 'block')} copied out in this step", f"{blocks} out")  # fmt: skip
+        words = (
+            f"{count(blocks, 'block')} copied to CPU in this step, {now} there now",
+            f"{count(blocks, 'block')} copied out in this step",
+            f"{blocks} out",
+        )
         lanes.append((seq, glyphs.out, words, True))
     for seq, blocks in back.items():
-        words = (f"{count(blocks, 'block')} copied back in this step, it goes on",
-                 f"{count(blocks, 'block')} copied back in this step", f"{blocks} back")  # fmt: skip
+        words = (
+            f"{count(blocks, 'block')} copied back in this step, it goes on",
+            f"{count(blocks, 'block')} copied back in this step",
+            f"{blocks} back",
+        )
         lanes.append((seq, glyphs.back, words, True))
     for seq, blocks in held.items():
         if seq in out:
@@ -141,8 +161,9 @@ def _left(scene: Scene, width: int, indent: int = 0) -> Row:
     left = picture.usable - scene.margin
     row = RowBuilder(width, text).to(indent)
     width -= indent
-    lead = next((w for w in ("for new prompts in the next step: ", "for new prompts: ", "")
-                 if len(w) + 16 <= width), "")  # fmt: skip
+    lead = next(
+        (w for w in ("for new prompts in the next step: ", "for new prompts: ", "") if len(w) + 16 <= width), ""
+    )
     if left <= 0:
         tail = f", usable {picture.usable}, margin {scene.margin}"
         row.put(lead[:width], dim).put("none"[: row.left], theme.style("amber", bold=True))
@@ -151,4 +172,9 @@ def _left(scene: Scene, width: int, indent: int = 0) -> Row:
     sums = f"{picture.usable} {glyphs.minus} {scene.margin} = "
     if len(lead) + len(sums) + len(str(left)) > width:
         return row.done()
-    return row.put(lead, dim).put(sums, text).put(str(left), theme.style("amber" if left < 8 else "bright", bold=True)).done()
+    return (
+        row.put(lead, dim)
+        .put(sums, text)
+        .put(str(left), theme.style("amber" if left < 8 else "bright", bold=True))
+        .done()
+    )

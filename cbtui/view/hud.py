@@ -73,7 +73,7 @@ def hud(scene: Scene, width: int) -> Panel:
     wide = width >= 160
     left = [Part(((" cbtui", strong),), 100)]
     if chrome.model and wide:
-        left[0] = Part(((" cbtui ", strong), (clip(chrome.model, 30), dim)), 100)
+        left[0] = Part(((" cbtui ", strong), (clip(chrome.model, 30, theme.glyphs.ellipsis), dim)), 100)
     left.append(Part(((text, theme.style("on_ink", ground, bold=True)),), 99))
     left.append(Part((("step ", dim), (str(scene.step), strong)), 90))
     left += _pace(scene, width, bg)
@@ -110,7 +110,17 @@ def _pace(scene: Scene, width: int, bg: str) -> list[Part]:
         parts.append(Part(((f"engine {what}", dim), (str(scene.state.step), theme.style("bright", bg, bold=True))), 40))
         return parts
     if chrome.engine == "failed" and chrome.error:
-        return [Part(((clip(chrome.error, max(10, width // 3)), theme.style("vermilion", bg, bold=True)),), 97)]
+        return [
+            Part(
+                (
+                    (
+                        clip(chrome.error, max(10, width // 3), theme.glyphs.ellipsis),
+                        theme.style("vermilion", bg, bold=True),
+                    ),
+                ),
+                97,
+            )
+        ]
     steps, _ = scene.state.rates(scene.step)
     if chrome.engine == "running":
         limit = f" of {chrome.rate:g}" if chrome.rate is not None else ""

@@ -1,4 +1,4 @@
-"""Which panes a screen of a given size shows, and where. Short screens drop panes in a fixed order, tall ones stretch."""
+"""Which panes a screen of a given size shows, and where. Short screens drop panes in order; tall ones stretch."""
 
 from dataclasses import dataclass
 
@@ -27,7 +27,7 @@ class Facts:
 
 
 def size_class(width: int, height: int) -> str:
-    """"tiny", "small", "medium" or "large"."""
+    """ "tiny", "small", "medium" or "large"."""
     if width < MIN_WIDTH or height < MIN_HEIGHT:
         return "tiny"
     if width >= 198 and height >= 58:

@@ -2,7 +2,7 @@
 
 from bisect import bisect_right
 
-from cbtui.sentences import log_line, quiet_line
+from cbtui.loglines import log_line, quiet_line
 from cbtui.view.cells import Panel, Part, Row, RowBuilder, blank, choose, heading, width_of
 from cbtui.view.chrome import Hit
 from cbtui.view.scene import Scene

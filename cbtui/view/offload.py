@@ -1,6 +1,7 @@
 """Mode 5: the host pool in full, who is there, and the traffic between the pools over time."""
 
-from cbtui.sentences import count, log_line, seconds
+from cbtui.loglines import log_line
+from cbtui.sentences import count, seconds
 from cbtui.view.cells import Panel, Part, Row, RowBuilder, blank, choose, heading
 from cbtui.view.chrome import Hit
 from cbtui.view.host import host
@@ -12,7 +13,9 @@ from engine.core.observe import Verdict
 def offload_page(scene: Scene, width: int, height: int) -> Panel:
     theme = scene.theme
     totals = 7 if height >= 24 else 4
-    held = {owner[0] for owner in scene.picture.host if owner is not None} | set(scene.picture.moves.back_slots.values())
+    held = {owner[0] for owner in scene.picture.host if owner is not None} | set(
+        scene.picture.moves.back_slots.values()
+    )
     slots = -(-len(scene.picture.host) // max(16, (width - 4) // 2 // 16 * 16))
     graph = min(14, max(0, height - 14))
     upper = max(4, min(height - graph - totals, 1 + max(1, slots) + len(held) + 2))
@@ -39,7 +42,9 @@ def _moves(scene: Scene, width: int, height: int) -> list[Row]:
             break
         if entry.kind in kinds and entry.step <= scene.step:
             row = RowBuilder(width, theme.style("muted")).right(str(entry.step), min(8, width)).put("  "[: width - 8])
-            rows.append(row.put(choose(log_line(scene, entry), row.left, theme.glyphs.ellipsis), theme.style("text")).done())
+            rows.append(
+                row.put(choose(log_line(scene, entry), row.left, theme.glyphs.ellipsis), theme.style("text")).done()
+            )
     return rows
 
 
@@ -47,8 +52,10 @@ def _totals(scene: Scene, width: int, height: int) -> list[Row]:
     theme, c = scene.theme, scene.picture.counters
     dim, text, strong = theme.style("muted"), theme.style("text"), theme.style("bright", bold=True)
     size = scene.chrome.block_bytes
+
     def moved(blocks: int) -> str:
         return f", {blocks * size / 2**20:.0f} MiB" if size else ""
+
     rows = [heading(theme, width, "SINCE THE START")]
     away = _away(scene)
     for name, number, words in (

@@ -103,7 +103,7 @@ def requests(scene: Scene, width: int, height: int, *, two_lines: bool = False) 
     head = _head(scene, width, found, first, last)
     rows = [head, *([_columns(scene, width, wide)] if header_rows == 2 else []), *rows]
     rows += [blank(theme, width)] * (height - len(rows))
-    return Panel(rows[:height], hits + [Hit(0, max(0, width - 18), width, "order", "order")])
+    return Panel(rows[:height], [*hits, Hit(0, max(0, width - 18), width, "order", "order")])
 
 
 def _head(scene: Scene, width: int, found: list[Line], first: int, last: int) -> Row:
@@ -126,8 +126,12 @@ def _head(scene: Scene, width: int, found: list[Line], first: int, last: int) ->
         else:
             text = ""
         facts.append(Part(((above + text, dim),), 5))
-    words = {"attention": "attention first", "arrival": "in order of arrival", "blocks": "most blocks first",
-             "progress": "most tokens first"}  # fmt: skip
+    words = {
+        "attention": "attention first",
+        "arrival": "in order of arrival",
+        "blocks": "most blocks first",
+        "progress": "most tokens first",
+    }
     right = [Part((("o", strong), (f" {words.get(chrome.order, chrome.order)}", dim)), 1)]
     return heading(theme, width, "REQUESTS", facts, right)
 
@@ -174,8 +178,11 @@ def _rows(scene: Scene, line: Line, width: int, wide: bool, *, double: bool) -> 
     _tile(scene, row, story, line.state, bg)
     row.to(6)
     state_role, data_role, why_role = _roles(line.state, selected=selected)
-    glyph = getattr(glyphs, {"to_cpu": "out", "to_gpu": "back", "on_cpu": "parked", "stalled": "waiting"}.get(
-        line.state, line.state), " ")  # fmt: skip
+    glyph = getattr(
+        glyphs,
+        {"to_cpu": "out", "to_gpu": "back", "on_cpu": "parked", "stalled": "waiting"}.get(line.state, line.state),
+        " ",
+    )
     row.put(f"{glyph} {WORDS.get(line.state, line.state)}", theme.style(state_role, bg))
     if wide:
         row.right(_prompt(scene, story), 22 - row.used, theme.style(data_role, bg))

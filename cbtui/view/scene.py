@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from math import ceil
 
-from cbtui.model import MonitorState, state_of
+from cbtui.model import MonitorState
 from cbtui.picture import Live, Picture
+from cbtui.standing import state_of
 from cbtui.stories import Story
 from cbtui.theme import Theme
 from cbtui.view.chrome import Chrome

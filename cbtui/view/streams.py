@@ -53,7 +53,7 @@ def story_rows(scene: Scene, story: Story, width: int, rows: int) -> list[Row]:
 def _nothing(scene: Scene, story: Story, width: int) -> Row:
     theme = scene.theme
     words = "refused: it never ran" if story.is_refused else "no token yet; its prompt:"
-    row = RowBuilder(width, theme.style("muted")).put(clip(f" {words} ", width))
+    row = RowBuilder(width, theme.style("muted")).put(clip(f" {words} ", width, theme.glyphs.ellipsis))
     prompt = one_line(story.prompt[: 4 * width], theme.glyphs.newline)
     if row.left > 8 and not story.is_refused:
         row.put(clip(prompt, row.left, theme.glyphs.ellipsis), theme.style("muted", italic=True))
@@ -75,7 +75,7 @@ def stream(scene: Scene, width: int, height: int) -> Panel:
     if height == 1:
         return Panel([_one_row(scene, story, width)])
     if story is None:
-        row = RowBuilder(width, dim).put(clip("  no request selected", width))
+        row = RowBuilder(width, dim).put(clip("  no request selected", width, theme.glyphs.ellipsis))
         rows = [heading(theme, width, "STREAM"), row.done()]
         return Panel((rows + [blank(theme, width)] * height)[:height])
     facts = [Part(((_progress(scene, story, long=False), theme.style("text")),), 2)]
@@ -87,8 +87,10 @@ def _one_row(scene: Scene, story: Story | None, width: int) -> Row:
     theme = scene.theme
     row = RowBuilder(width, theme.style("text"))
     if story is None:
-        return row.put(clip(" no request selected", width), theme.style("muted")).done()
-    row.put(clip(f" {story.label} ", width), theme.tile(story.hue, "head")).put(" " if row.left else "")
+        return row.put(clip(" no request selected", width, theme.glyphs.ellipsis), theme.style("muted")).done()
+    row.put(clip(f" {story.label} ", width, theme.glyphs.ellipsis), theme.tile(story.hue, "head")).put(
+        " " if row.left else ""
+    )
     lines = stream_lines(scene, story, max(1, row.left - 3), 1)
     known = story.output_at(scene.step)
     alive = story.ended < 0 or story.ended > scene.step
@@ -122,7 +124,7 @@ def streams(scene: Scene, width: int, height: int) -> Panel:
     rows = [heading(theme, width, "STREAMS", facts, right)]
     hits: list[Hit] = []
     if not keys:
-        rows.append(RowBuilder(width, dim).put(clip("  no request to show", width)).done())
+        rows.append(RowBuilder(width, dim).put(clip("  no request to show", width, theme.glyphs.ellipsis)).done())
     body = max(1, (height - 1 - (len(keys) - 1)) // max(1, len(keys)) - 1)
     for key in keys:
         story = scene.state.stories[key]
@@ -136,13 +138,17 @@ def streams(scene: Scene, width: int, height: int) -> Panel:
 def _stream_head(scene: Scene, story: Story, width: int) -> Row:
     theme = scene.theme
     row = RowBuilder(width, theme.style("text"))
-    row.put(clip(f" {story.label} ", width), theme.tile(story.hue, "head")).put(" " if row.left else "")
+    row.put(clip(f" {story.label} ", width, theme.glyphs.ellipsis), theme.tile(story.hue, "head")).put(
+        " " if row.left else ""
+    )
     known, limit = story.output_at(scene.step), story.limit
     itl = story.itl(scene.step)
     pace = f"{seconds(itl)} each" if itl is not None else ""
-    for text, style in ((f" token {known}", theme.style("bright", bold=True)),
-                        (f" of at most {limit}" if limit is not None else "", theme.style("muted")),
-                        (f"   {pace}" if pace else "", theme.style("muted"))):  # fmt: skip
+    for text, style in (
+        (f" token {known}", theme.style("bright", bold=True)),
+        (f" of at most {limit}" if limit is not None else "", theme.style("muted")),
+        (f"   {pace}" if pace else "", theme.style("muted")),
+    ):
         if len(text) <= row.left:
             row.put(text, style)
     prompt = one_line(story.prompt[: 4 * width], theme.glyphs.newline)

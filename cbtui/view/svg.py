@@ -143,7 +143,5 @@ def svg(rows: Sequence[Row], theme: Theme, title: str) -> str:
         f'<rect x="{-margin}" y="{-margin}" width="100%" height="100%" fill="{around}"/>'
         f'<rect x="0" y="0" width="{width:.0f}" height="{height:.0f}" rx="10" fill="{ground}" stroke="{frame}"/>'
         f'{dots}<text x="{width / 2:.0f}" y="{TITLE / 2 + 5:.0f}" text-anchor="middle" '
-        f'style="font-size:15px;fill:{front};opacity:0.55">{escape(title)}</text>'
-        + "".join(page.shapes)
-        + "</svg>\n"
+        f'style="font-size:15px;fill:{front};opacity:0.55">{escape(title)}</text>' + "".join(page.shapes) + "</svg>\n"
     )

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cbtui.model import Mark
+from cbtui.notes import Mark
 from cbtui.view.cells import Panel, Part, Row, RowBuilder, heading
 from cbtui.view.chrome import Hit
 from cbtui.view.scene import Scene
@@ -123,8 +123,9 @@ def axis(scene: Scene, width: int, indent: int, cols: Columns) -> Row:
     limit = max(0, min(width, indent + cols.width) - len(end))
     del stop
     labels: list[tuple[int, str, str]] = []
-    every = next(n for n in (10, 20, 25, 50, 100, 200, 250, 500, 1000, 2000, 2500, 5000, 10_000, 10**9)
-                 if n >= 11 * cols.each)  # fmt: skip
+    every = next(
+        n for n in (10, 20, 25, 50, 100, 200, 250, 500, 1000, 2000, 2500, 5000, 10_000, 10**9) if n >= 11 * cols.each
+    )
     starts = [cols.first, *range(every * (cols.first // every + 1), cols.last + 1, every)]
     for step in starts:
         labels.append((indent + cols.x(step), str(step), "muted"))
@@ -162,11 +163,17 @@ def _head(scene: Scene, width: int, cols: Columns) -> Row:
     else:
         facts.append(Part((("height: blocks used, accent: prefill", dim),), 3))
     right = []
-    for letter, word, long in (("P", "preempt", ""), ("O", "offload", ""), ("X", "cancel", ""), ("!", "refused", ""),
-                               ("S", "set", "ting")):  # fmt: skip
+    for letter, word, long in (
+        ("P", "preempt", ""),
+        ("O", "offload", ""),
+        ("X", "cancel", ""),
+        ("!", "refused", ""),
+        ("S", "set", "ting"),
+    ):
         right.append((f"{letter} ", strong))
-        right.append((word + (long if width >= 150 else "") + ("" if letter == "S" else "  " if width >= 150 else " "),
-                      dim))  # fmt: skip
+        right.append(
+            (word + (long if width >= 150 else "") + ("" if letter == "S" else "  " if width >= 150 else " "), dim)
+        )
     return heading(theme, width, "TIMELINE", facts, [Part(tuple(right), 1)])
 
 

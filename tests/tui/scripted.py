@@ -1,4 +1,4 @@
-"""A deterministic engine for pictures: the real scheduler, a fake clock, and tokens out of a text instead of a model."""
+"""A deterministic engine for pictures: the real scheduler, a fake clock, and words of a text for tokens."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -13,15 +13,15 @@ from engine.core.request import Request
 from engine.core.scheduler import Scheduler
 
 TEXTS = (
-    "Nothing is copied. When the room is nearly full the newest visitor is asked to step outside: her trays go down to "
-    "the basement, and later they come back in the same order, so she can go on in the middle of a sentence. Trays that "
-    "nobody holds are not emptied at once. They stay on the shelf until someone needs the room, because the next visitor "
-    "may well ask for the same book. ",
-    "Turn the bicycle upside down and look along the chain. Each link should lie flat; a stiff one jumps when it passes "
+    "Nothing is copied. When the room is nearly full the newest visitor is asked to step outside: her trays go down"
+    " to the basement, and later they come back in the same order, so she can go on in mid sentence. Trays"
+    " that nobody holds are not emptied at once. They stay on the shelf until someone needs the room, because the next"
+    " one may well ask for the same book. ",
+    "Turn the bicycle upside down and look along the chain. Each link should lie flat; a stiff one jumps when it meets "
     "the rear derailleur. Look at the hanger from behind: the upper pulley should sit exactly under the sprocket that "
     "carries the chain, and if it leans inward the hanger is bent. Last, turn the barrel adjuster a quarter turn at a "
     "time, pedal, and listen. ",
-    "Sorting costs O(n log n); the sweep itself is linear,\nbecause every pair is looked at once and either extends the "
+    "Sorting costs O(n log n); the sweep itself is linear,\nbecause every pair is looked at once and extends the "
     "last interval or opens a new one.\nTouching intervals are joined too. ",
     "La lune est à 384 400 km de la Terre en moyenne ; elle s'éloigne de presque quatre centimètres par an. ",
     "月は地球から約三十八万キロ離れています。毎年すこしずつ遠ざかっています。",

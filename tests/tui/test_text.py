@@ -1,0 +1,66 @@
+"""Hostile text: nothing of it reaches the terminal, widths are counted, growing text is not wrapped again."""
+
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cbtui.text import Wrap, char_width, clean, one_line
+from cbtui.view.cells import width_of
+
+HOSTILE = (
+    "\x1b[31mred\x1b[0m", "\x1b]0;title\x07x", "\x1b]8;;http://a\x1b\\link\x1b]8;;\x1b\\", "\x9b2Jgone",
+    "\x1bPq#0\x1b\\x",     "a\x00b\x08c\x7f", "\u202eevil\u202c", "\u2066x\u2069", "zero\u200bwidth\u200d", "\ufeffbom",
+    "\x1b", "\x1b[",
+    "👨‍👩‍👧‍👦", "🇩🇪", "👍🏽", "❤️", "\ud800", "\U000e0041", "\ue000",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_what_is_left_cannot_move_the_cursor(text: str) -> None:
+    left = clean(text)
+    for char in left:
+        assert char == "\n" or unicodedata.category(char) not in ("Cc", "Cf", "Cs", "Co", "Cn")
+    assert width_of(left) == sum(map(char_width, left))
+
+
+def test_words_survive_cleaning() -> None:
+    assert clean("\x1b[1mfett\x1b[0m und \tTab\r\nneue Zeile") == "fett und  Tab\nneue Zeile"
+    assert clean("naïve café 東京 नमस्ते") == "naïve café 東京 नमस्ते"
+    assert one_line("a\nb\r\nc", "¶") == "a¶b¶c"
+
+
+@given(st.text())
+def test_cleaning_is_final(text: str) -> None:
+    once = clean(text)
+    assert clean(once) == once
+    assert width_of(once.replace("\n", "")) == sum(map(char_width, once.replace("\n", "")))
+
+
+@given(st.lists(st.text(alphabet="ab cdé東\n", max_size=9), max_size=60), st.integers(2, 40))
+def test_wrapped_lines_fit_and_lose_nothing_but_blanks(pieces: list[str], width: int) -> None:
+    wrap = Wrap(width, "¶")
+    for token, piece in enumerate(pieces):
+        wrap.feed(piece, token)
+    lines = ["".join(text for text, _ in line) for line in wrap.lines]
+    assert all(width_of(line) <= width for line in lines)
+    flat = "".join(pieces).replace("\n", "¶")
+    assert "".join(lines).replace(" ", "") == flat.replace(" ", "")
+
+
+@given(st.lists(st.text(alphabet="ab cd", min_size=1, max_size=7), min_size=2, max_size=60), st.integers(2, 30))
+def test_finished_lines_are_never_touched_again(pieces: list[str], width: int) -> None:
+    wrap = Wrap(width, "¶")
+    done: list[list[tuple[str, int]]] = []
+    for token, piece in enumerate(pieces):
+        wrap.feed(piece, token)
+        assert wrap.lines[: len(done)] == done
+        done = [list(line) for line in wrap.lines[:-1]]
+
+
+def test_every_run_knows_its_token() -> None:
+    wrap = Wrap(9, "¶")
+    for token, piece in enumerate(["Turn", " the", " barr", "el", " now"]):
+        wrap.feed(piece, token)
+    assert wrap.lines == [[("Turn", 0), (" the", 1), (" ", 2)], [("barr", 2), ("el", 3), (" ", 4)], [("now", 4)]]
