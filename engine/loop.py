@@ -1,9 +1,11 @@
 """The engine's loop body. ``Engine.step()`` does one round and needs no thread."""
 
+import contextlib
 import itertools
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -274,6 +276,11 @@ class Engine:
                 output.lifespan = (seq.started_time, now)
                 outputs.append(output)
         return outputs
+
+    def lent_model(self) -> AbstractContextManager[None]:
+        """The model with its own attention, for others to use while nothing is in flight."""
+        lend = getattr(self._runner, "lend", None)
+        return contextlib.nullcontext() if lend is None else lend()
 
     def warmup(self, progress: Callable[[int, int], None] | None = None) -> None:
         """Let the runner prepare what it can in advance; ``progress(done, total)`` is called along the way."""

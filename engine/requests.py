@@ -2,6 +2,7 @@
 
 import difflib
 import hashlib
+import math
 import random
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -181,9 +182,11 @@ class RequestBuilder:
                         f"max_length={length} is less than the prompt's {prompt} tokens; raise it or use max_new_tokens"
                     )
                 wanted = length - prompt
+        positions = math.inf if self.limits.max_length is None else self.limits.max_length - prompt
         if wanted is None:
-            return max(0, min(self.limits.max_length or self.limits.pool_tokens, self.limits.pool_tokens) - prompt)
-        return wanted if self.limits.max_length is None else min(wanted, self.limits.max_length - prompt)
+            # At least one: a prompt that leaves no room in the pool is for the scheduler to refuse, with its numbers.
+            wanted = max(1, self.limits.pool_tokens - prompt)
+        return int(min(wanted, positions))
 
     def _stop_strings(self, given: Any) -> tuple[str, ...]:
         value = given if given is not None else self.defaults.get("stop_strings", ())

@@ -273,7 +273,7 @@ class Worker:
             return False
         if todo == "park":
             engine.settle()
-            with self._changed:
+            with engine.lent_model(), self._changed:
                 self._parked = True
                 self._changed.notify_all()
                 self._changed.wait_for(lambda: self._pauses == 0)

@@ -1,6 +1,7 @@
 """Runs plans on a model: ``launch`` starts a step, ``collect`` brings its result."""
 
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -29,11 +30,15 @@ class ModulesForward:
 
     def __init__(self, model: Any, layout: CacheLayout, store: KVStore, backend: str) -> None:
         self._model, self._store = model, store
-        self._places = layer_places(layout.groups)
+        self._places, self._backend = layer_places(layout.groups), backend
         self._undo = ExitStack()
-        self._undo.enter_context(paged_attention(model, backend))
-        self._undo.callback(model.train, model.training)
-        model.eval()
+        self.take()
+
+    def take(self) -> None:
+        """Exchange the model's attention and set it to evaluation mode."""
+        self._undo.enter_context(paged_attention(self._model, self._backend))
+        self._undo.callback(self._model.train, self._model.training)
+        self._model.eval()
 
     def __call__(self, batch: Batch) -> torch.Tensor:
         output = self._model(
@@ -141,6 +146,18 @@ class ModelRunner:
             top_logprobs=_top(ticket.job, sampled),
             failures=failures,
         )
+
+    @contextmanager
+    def lend(self) -> Iterator[None]:
+        """The model as it was found, for others to use while no step is in flight."""
+        if not isinstance(self._forward, ModulesForward):
+            yield
+            return
+        self._forward.close()
+        try:
+            yield
+        finally:
+            self._forward.take()
 
     def close(self) -> None:
         """Give the model back as it was found. The cache goes with the runner."""
