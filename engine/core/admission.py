@@ -14,8 +14,8 @@ LOOK_AHEAD = 32
 def admit_waiting(state: State, walk: Walk) -> None:
     """Let in from the head of the line until one does not fit; those behind it wait for their turn.
 
-    With a ``skip_limit`` others may overtake an unfit head, in that many steps in a row at most. One that was preempted
-    in this very plan ends the walk: nobody comes in at the price of somebody pushed out in the same step.
+    With a ``skip_limit`` others may overtake an unfit head, in that many steps at most; then all wait for it. One that
+    was preempted in this very plan ends the walk: nobody comes in at the price of somebody pushed out in the same step.
     """
     passed: list[Sequence] = []
     while len(passed) < len(state.line):
@@ -162,16 +162,17 @@ def _may_overtake(state: State, head: Sequence) -> bool:
 
 
 def _count_overtaking(state: State, walk: Walk, passed: list[Sequence]) -> None:
-    """Remember for how many steps in a row the head of the line was overtaken."""
+    """Remember in how many steps the head of the line was overtaken. Only its entry starts the count anew.
+
+    Otherwise one quiet step would let the next row of small ones pass, and a large one might never come in.
+    """
     if not state.settings.skip_limit or not passed:
         return
     head = passed[0]
     key, times = state.overtaken
     entered = (Verdict.ADMIT, Verdict.RESTORE)
-    if any(d.verdict in entered and k > head.key for k, d in walk.decisions.items()):
-        state.overtaken = (head.key, times + 1 if key == head.key else 1)
-    else:
-        state.overtaken = (head.key, 0)
+    passed_by = any(d.verdict in entered and k > head.key for k, d in walk.decisions.items())
+    state.overtaken = (head.key, (times if key == head.key else 0) + passed_by)
 
 
 def _explain_rest(state: State, walk: Walk, blocker: Sequence) -> None:

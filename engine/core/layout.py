@@ -61,7 +61,7 @@ class SchedulerSettings:
         max_requests_per_batch: rows per step; also the number of sequences that may hold a row.
         safety_margin: share of the pool, in [0, 1], that new prefills must leave usable.
         allow_block_sharing: prefix cache and parent/child sharing on.
-        skip_limit: how many steps in a row the head of the queue may be overtaken because it does not fit; 0 is strict.
+        skip_limit: in how many steps the head of the queue may be overtaken while it does not fit; 0 is strict.
         max_steps_without_decode: under ``prefill_first``, decodes run at the latest after this many steps without one.
         max_length: longest sequence (prompt + output) the model's positions allow, or None.
     """

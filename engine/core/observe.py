@@ -183,8 +183,8 @@ class Spans:
 class Counters:
     """Running totals since the engine was built. They never go down.
 
-    The first five count sequences, so accepted ones that have not ended are ``accepted - finished - failed - cancelled``;
-    a request refused as a whole counts once.
+    The first five count sequences: ``accepted - finished - failed - cancelled`` of them have not ended. A refused
+    request counts once.
     """
 
     accepted: int = 0

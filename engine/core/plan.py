@@ -53,7 +53,7 @@ class StepPlan:
         slices: at most one per sequence; lengths sum to at most ``max_batch_tokens``.
         copies: block copies to make first.
         decisions: exactly one per visited candidate, in the order visited.
-        limit: what ended the walk: ``"tokens"``, ``"rows"``, ``"blocks"`` or ``"margin"``; ``""`` if nobody was left out.
+        limit: what ended the walk: ``"tokens"``, ``"rows"``, ``"blocks"`` or ``"margin"``; ``""`` for nothing.
     """
 
     step: int

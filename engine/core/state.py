@@ -96,7 +96,7 @@ class State:
         held: key -> consecutive steps in which a decode was held back for a prefill.
         stateful: keys whose next token cannot be planned before the last one is known.
         stops: stop string matcher of each sequence that has one.
-        overtaken: key of the head of the line and how many steps in a row it was overtaken.
+        overtaken: key of the head of the line and in how many steps it was overtaken.
         order: the last WAIT_ORDER decisions and the sequences they were made for.
     """
 

@@ -74,18 +74,22 @@ class Tap:
         """Records of the steps after ``after_step``, oldest first.
 
         Returns:
-            The records, and whether some in between are gone: then start again from a keyframe.
+            The records, and whether steps are missing, before the first of them or in between: because they are not
+            kept any more, or because nobody watched. Then start again from a keyframe.
         """
-        while True:
-            written, oldest = self._written, self._oldest
-            records = [self._ring[i % self.capacity] for i in range(self._first(after_step, oldest, written), written)]
-            # The writer may have overwritten what was being copied; what was kept throughout is good.
-            if self._oldest == oldest:
+        written, oldest = self._written, self._oldest
+        copied = [self._ring[i % self.capacity] for i in range(self._first(after_step, oldest, written), written)]
+        # While this was copied the writer may have put newer records over the first ones: going back from the last,
+        # what does not continue downwards is none of what was asked for.
+        kept: list[StepRecord] = []
+        for record in reversed(copied):
+            if record is None or (kept and record.step >= kept[-1].step) or record.step <= after_step:
                 break
-        kept = tuple(r for r in records if r is not None)
-        first = self._ring[oldest % self.capacity] if oldest < written else None
-        missed = oldest > 0 and (first is None or first.step > after_step + 1) and len(kept) == written - oldest
-        return kept, missed
+            kept.append(record)
+        kept.reverse()
+        expected = max(after_step, 0) + 1
+        missed = len(kept) < len(copied) or bool(kept and kept[-1].step - expected + 1 != len(kept))
+        return tuple(kept), missed
 
     def last(self, count: int) -> tuple[StepRecord, ...]:
         """The last ``count`` records kept, oldest first."""
