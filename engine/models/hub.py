@@ -45,31 +45,33 @@ def hub_folder(
     if cached is not None:
         return cached
     with hub_errors(name):
-        config = Path(hub.hf_hub_download(name, "config.json", etag_timeout=_TIMEOUT_SECONDS, endpoint=endpoint))
-        sizes = _listing(name, config.parent, endpoint)
+        # this question is asked once, while downloads are tried again for half a minute: an absent hub shows at once
+        info = hub.HfApi(endpoint=endpoint).model_info(name, files_metadata=True, timeout=_TIMEOUT_SECONDS)
+    sizes = {file.rfilename: file.size or 0 for file in info.siblings or ()}
     weights = _weights(name, sizes)
     small = [f for f in sizes if _matches(f, _SMALL_FILES) and not _matches(f, _NOT_THESE)]
     code = [f for f in sizes if f.endswith(".py")] if remote_code else []
     indices = [f for f in sizes if f == "model.safetensors.index.json"]
-    total = sum(sizes[f] for f in weights)
-    missing = [f for f in weights if not (config.parent / f).exists()]
-    if missing and room is not None:
-        room(total)
-    done = 0
+    total, done = sum(sizes[f] for f in weights), 0
+    folder = Path()
     for file in (*small, *code, *indices, *weights):
-        if file in missing:
-            progress.report("downloading", f"{file} of {name}", done / total if total else None)
-        with hub_errors(name):
-            hub.hf_hub_download(
+        if file == weights[0] and room is not None:
+            room(total)
+        detail = f"{file} of {name}"
+        progress.report("downloading", detail, done / total if total else None)
+        with hub_errors(name, file):
+            path = hub.hf_hub_download(
                 name,
                 file,
                 etag_timeout=_TIMEOUT_SECONDS,
                 endpoint=endpoint,
-                revision=config.parent.name,
-                tqdm_class=_bars(progress, f"{file} of {name}", done, total),
+                # asked for by branch, the config also leaves the note by which the snapshot is found again
+                revision=None if file == "config.json" else info.sha,
+                tqdm_class=_bars(progress, detail, done, total),
             )
+        folder = Path(path).parent if "/" not in file else folder
         done += sizes[file] if file in weights else 0
-    return config.parent
+    return folder
 
 
 def cached_folder(name: str, remote_code: bool = False) -> Path | None:
@@ -130,44 +132,42 @@ def hub_errors(name: str, file: str = "config.json") -> Iterator[None]:
     except errors.HFValidationError as error:
         raise LoadError(f"{name!r} is not a model name: {_short(error)}") from error
     except errors.LocalEntryNotFoundError as error:
-        if constants.is_offline_mode():
-            raise LoadError(
-                f"{name} is not in the local hub cache ({constants.HF_HUB_CACHE}), and the hub is switched off.",
-                "Unset HF_HUB_OFFLINE, or give a local folder or a .gguf file.",
-            ) from error
-        raise LoadError(
-            f"The hub cannot be reached and {name} is not in the local cache.",
-            "Check the network, or give a local folder or a .gguf file.",
-        ) from error
+        raise (_switched_off(name) if constants.is_offline_mode() else _unreachable(name, error)) from error
+    except errors.OfflineModeIsEnabled as error:
+        raise _switched_off(name) from error
     except errors.EntryNotFoundError as error:
         raise LoadError(
             f"{name} has no {file}, so it is not a transformers model.",
             "If it holds GGUF files, name one: owner/name/file.gguf",
         ) from error
     except Exception as error:  # the HTTP library differs between hub versions, and so do its exceptions
+        if not isinstance(error, errors.HfHubHTTPError):
+            raise _unreachable(name, error) from error
         raise LoadError(
-            f"The hub did not give {name}: {type(error).__name__}: {_short(error)}",
-            "Try again later, or give a local folder or a .gguf file.",
+            f"The hub did not give {name}: {_short(error)}", "Try again later, or give a local folder or a .gguf file."
         ) from error
 
 
-def _listing(name: str, snapshot: Path, endpoint: str | None) -> dict[str, int]:
-    """File names and sizes of the repository at the snapshot's revision."""
-    from huggingface_hub import HfApi, constants
+def _switched_off(name: str) -> LoadError:
+    from huggingface_hub import constants
 
-    if constants.is_offline_mode():
-        raise LoadError(
-            f"{name} is only partly in the local hub cache, and the hub is switched off.",
-            "Unset HF_HUB_OFFLINE, or give a local folder or a .gguf file.",
-        )
-    info = HfApi(endpoint=endpoint).model_info(
-        name, revision=snapshot.name, files_metadata=True, timeout=_TIMEOUT_SECONDS
+    return LoadError(
+        f"{name} is not complete in the local hub cache ({constants.HF_HUB_CACHE}), and the hub is switched off.",
+        "Unset HF_HUB_OFFLINE, or give a local folder or a .gguf file.",
     )
-    return {file.rfilename: file.size or 0 for file in info.siblings or ()}
+
+
+def _unreachable(name: str, error: BaseException) -> LoadError:
+    return LoadError(
+        f"The hub cannot be reached ({type(error).__name__}: {_short(error)}) and {name} is not in the local cache.",
+        "Check the network, or give a local folder or a .gguf file.",
+    )
 
 
 def _weights(name: str, sizes: dict[str, int]) -> list[str]:
     """The safetensors files to load: the single file, else the shards; refuses anything that needs unpickling."""
+    if "config.json" not in sizes and not any(f.endswith(".gguf") for f in sizes):
+        raise LoadError(f"{name} has no config.json, so it is not a transformers model.", "Take another repository.")
     if "model.safetensors" in sizes:
         return ["model.safetensors"]
     shards = sorted(f for f in sizes if fnmatch.fnmatch(f, "model-*-of-*.safetensors"))

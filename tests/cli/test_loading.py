@@ -89,8 +89,8 @@ def test_the_chat_template_is_used_unless_switched_off() -> None:
         ("we ird", "no file or folder"),
         ("a/b/c", "no file or folder"),
         ("tests/nothing-here", "no file or folder"),
-        ("owner/name", "not in the local hub cache"),
-        ("owner/name/file.gguf", "not in the local hub cache"),
+        ("owner/name", "not complete in the local hub cache"),
+        ("owner/name/file.gguf", "not complete in the local hub cache"),
         ("smollm", "Did you mean smollm2?"),
     ],
 )
