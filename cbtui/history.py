@@ -1,35 +1,79 @@
 """The past, packed: keyframes with the records that follow, compressed in chunks and capped by bytes."""
 
+import io
 import pickle
 import zlib
 from array import array
 from collections import deque
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields, replace
+from operator import attrgetter
+from typing import Any
 
 from cbtui.picture import Picture
+from engine.core import observe
 from engine.core.observe import Keyframe, StepRecord
 
-CHUNK_STEPS = 64
+CHUNK_STEPS = 32
 """Records between two keyframes: what a jump into the past has to fold at most."""
+
+
+def _by_position(kind: type) -> Callable[[Any], tuple[type, tuple[Any, ...]]]:
+    """How to pickle a dataclass: its class and its values in order. The default goes by field names and is slow."""
+    names = [f.name for f in fields(kind)]
+    values = attrgetter(*names)
+    if len(names) == 1:
+        return lambda item: (kind, (values(item),))
+    return lambda item: (kind, values(item))
+
+
+_KINDS = (
+    observe.BlockDelta, observe.BlockView, observe.CommandAck, observe.Counters, observe.Decision, observe.Keyframe,
+    observe.PlanPreview, observe.RequestInfo, observe.SequenceChange, observe.SequenceView, observe.SliceRecord,
+    observe.Spans, observe.StepRecord, observe.TokenOutput,
+)  # fmt: skip
+
+
+class _Packer:
+    """Pickles observations."""
+
+    def __init__(self) -> None:
+        self._table: dict[type, Any] = {kind: _by_position(kind) for kind in _KINDS}
+
+    def pack(self, item: Keyframe | StepRecord) -> bytes:
+        if type(item.settings) is not dict:  # read-only mappings cannot be pickled
+            item = replace(item, settings=dict(item.settings))
+        out = io.BytesIO()
+        pickler = pickle.Pickler(out, pickle.HIGHEST_PROTOCOL)
+        pickler.dispatch_table = self._table
+        pickler.dump(item)
+        return out.getvalue()
 
 
 @dataclass(slots=True)
 class _Chunk:
-    keyframe: Keyframe | None
-    records: list[StepRecord]
+    """A keyframe and the records after it, each pickled; ``packed`` holds them all once the chunk is closed."""
+
     first: int
-    last: int
+    keyframe: bytes
+    records: list[bytes] = field(default_factory=list)
+    steps: list[int] = field(default_factory=list)
     packed: bytes = b""
+
+    @property
+    def last(self) -> int:
+        return self.steps[-1] if self.steps else self.first
 
 
 class History:
-    """Kept steps in order. The newest chunk is plain, older ones are packed; the oldest go first when bytes run out."""
+    """Kept steps in order. The newest chunk is open, older ones are packed; the oldest go first when bytes run out."""
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         self.packed_bytes = 0
         self._chunks: deque[_Chunk] = deque()
-        self._unpacked: tuple[int, Keyframe, list[StepRecord]] | None = None
+        self._packer = _Packer()
+        self._opened: tuple[int, bytes, list[bytes]] | None = None
 
     @property
     def oldest(self) -> int | None:
@@ -42,35 +86,30 @@ class History:
     def begin(self, keyframe: Keyframe) -> None:
         """Start a chunk; packs the one before and drops the oldest ones over the limit (never the last two)."""
         if self._chunks:
-            self._pack(self._chunks[-1])
-        self._chunks.append(_Chunk(keyframe, [], keyframe.step, keyframe.step))
+            self._close(self._chunks[-1])
+        self._chunks.append(_Chunk(keyframe.step, self._packer.pack(keyframe)))
         while self.packed_bytes > self.limit_bytes and len(self._chunks) > 2:
             self.packed_bytes -= len(self._chunks.popleft().packed)
 
     def append(self, record: StepRecord) -> bool:
         """Add the record after the newest one. True when the chunk is full and wants a keyframe to go on from."""
         chunk = self._chunks[-1]
-        if type(record.settings) is not dict:  # read-only mappings cannot be packed
-            record = replace(record, settings=dict(record.settings))
-        chunk.records.append(record)
-        chunk.last = record.step
+        chunk.records.append(self._packer.pack(record))
+        chunk.steps.append(record.step)
         return len(chunk.records) >= CHUNK_STEPS
 
-    def _pack(self, chunk: _Chunk) -> None:
-        keyframe = chunk.keyframe
-        if keyframe is not None and type(keyframe.settings) is not dict:
-            keyframe = replace(keyframe, settings=dict(keyframe.settings))
-        chunk.packed = zlib.compress(pickle.dumps((keyframe, chunk.records), pickle.HIGHEST_PROTOCOL), 1)
-        chunk.keyframe, chunk.records = None, []
+    def _close(self, chunk: _Chunk) -> None:
+        chunk.packed = zlib.compress(pickle.dumps((chunk.keyframe, chunk.records), pickle.HIGHEST_PROTOCOL), 1)
+        chunk.keyframe, chunk.records = b"", []
         self.packed_bytes += len(chunk.packed)
 
-    def _contents(self, chunk: _Chunk) -> tuple[Keyframe, list[StepRecord]]:
-        if chunk.keyframe is not None:
+    def _contents(self, chunk: _Chunk) -> tuple[bytes, list[bytes]]:
+        if not chunk.packed:
             return chunk.keyframe, chunk.records
-        if self._unpacked is None or self._unpacked[0] != chunk.first:
+        if self._opened is None or self._opened[0] != chunk.first:
             keyframe, records = pickle.loads(zlib.decompress(chunk.packed))
-            self._unpacked = (chunk.first, keyframe, records)
-        return self._unpacked[1], self._unpacked[2]
+            self._opened = (chunk.first, keyframe, records)
+        return self._opened[1], self._opened[2]
 
     def _find(self, step: int) -> _Chunk | None:
         found = None
@@ -81,30 +120,29 @@ class History:
         return found
 
     def picture(self, step: int) -> Picture | None:
-        """The picture after ``step``, or after the nearest kept step; None when nothing is kept."""
+        """The picture after ``step``, or after the nearest kept step before it; None when nothing is kept."""
         chunk = self._find(step)
         if chunk is None:
             return None
         keyframe, records = self._contents(chunk)
-        picture = Picture(keyframe)
-        for record in records:
-            if record.step > step:
+        picture = Picture(pickle.loads(keyframe))
+        for number, record in zip(chunk.steps, records, strict=True):
+            if number > step:
                 break
-            picture.apply(record)
+            picture.apply(pickle.loads(record))
         return picture
 
     def record(self, step: int) -> StepRecord | None:
         """The record of exactly this step, when it is kept."""
         chunk = self._find(step)
-        while chunk is not None:
-            keyframe, records = self._contents(chunk)
-            for record in records:
-                if record.step == step:
-                    return record
-            if keyframe.step == step:
-                return keyframe.record
+        if chunk is None:
             return None
-        return None
+        keyframe, records = self._contents(chunk)
+        if step in chunk.steps:
+            found: StepRecord = pickle.loads(records[chunk.steps.index(step)])
+            return found
+        first: Keyframe = pickle.loads(keyframe)
+        return first.record if first.step == step else None
 
 
 SERIES = ("tokens", "budget", "used", "cached", "host", "queue", "running", "prefill", "output", "out", "back")

@@ -1,5 +1,6 @@
 """What the screen knows: the engine's records folded into one picture, and what is remembered of every request."""
 
+from bisect import bisect_left
 from collections.abc import Iterable
 from typing import Protocol
 
@@ -10,7 +11,7 @@ from cbtui.picture import Picture
 from cbtui.stories import Event, Story
 from cbtui.text import clean
 from cbtui.theme import HueBook
-from engine.core.observe import CommandAck, Decision, Keyframe, PlanPreview, RequestInfo, StepRecord, Verdict
+from engine.core.observe import BlockOp, CommandAck, Decision, Keyframe, PlanPreview, RequestInfo, StepRecord, Verdict
 
 KEPT_STORIES = 400
 RATE_WINDOW = 2.0
@@ -179,15 +180,15 @@ class MonitorState:
 
     def _take_phases(self, record: StepRecord) -> None:
         active = set()
+        for key in {delta.seq for delta in record.deltas if delta.op in (BlockOp.ALLOC, BlockOp.SHARE)}:
+            live, story = self.picture.sequences.get(key), self.stories.get(key)
+            if live is not None and story is not None:
+                story.peak_blocks = max(story.peak_blocks, sum(map(live.held, range(len(live.tables)))))
         for part in record.slices:
             active.add(part.seq)
             story = self.stories.get(part.seq)
             if story is not None:
                 story.enter(part.kind, record.step, record.time)
-                live = self.picture.sequences.get(part.seq)
-                if live is not None:
-                    held = sum(map(live.held, range(len(live.tables))))
-                    story.peak_blocks = max(story.peak_blocks, held)
         for key in self._active - active:
             live, story = self.picture.sequences.get(key), self.stories.get(key)
             if live is None or story is None or story.ended >= 0:
@@ -254,9 +255,8 @@ class MonitorState:
         """Drop what belongs to steps that are no longer kept, and the oldest ended stories."""
         oldest = self.oldest
         self.series.trim(oldest)
-        for kept in (self.marks, self.log):
-            drop = next((i for i, entry in enumerate(kept) if entry.step >= oldest), len(kept))
-            del kept[:drop]
+        del self.marks[: bisect_left(self.marks, oldest, key=lambda mark: mark.step)]
+        del self.log[: bisect_left(self.log, oldest, key=lambda entry: entry.step)]
         ended = [s.key for s in self.stories.values() if s.ended >= 0]
         for key in ended[: max(0, len(ended) - KEPT_STORIES)]:
             del self.stories[key]

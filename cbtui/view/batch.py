@@ -6,7 +6,7 @@ from rich.style import Style
 
 from cbtui.letters import cell_letter
 from cbtui.sentences import count, limit_name, seconds, unused
-from cbtui.view.cells import Panel, Part, Row, RowBuilder, choose, heading
+from cbtui.view.cells import Panel, Part, Row, RowBuilder, blank, choose, heading
 from cbtui.view.chrome import Hit
 from cbtui.view.scene import Scene
 from engine.core.observe import PlanPreview, SliceRecord
@@ -48,8 +48,8 @@ def batch(scene: Scene, width: int, height: int) -> Panel:
     record = scene.picture.record
     theme = scene.theme
     if record is None:
-        row = RowBuilder(width, theme.style("text")).put(" no step has run yet", theme.style("muted"))
-        return Panel([heading(theme, width, "BATCH"), row.done()][:height])
+        none = RowBuilder(width, theme.style("text")).put(" no step has run yet", theme.style("muted"))
+        return Panel(([heading(theme, width, "BATCH"), none.done()] + [blank(theme, width)] * height)[:height])
     gutter = 7 + max(3, len(str(scene.step + 1))) if width >= 100 else 6
     tail = 14 if width >= 100 else 8
     verbose = 0

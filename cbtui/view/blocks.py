@@ -8,8 +8,9 @@ from cbtui.view.cells import Panel, Part, Row, RowBuilder, Span, blank, heading
 from cbtui.view.chrome import Hit
 from cbtui.view.difference import difference_of
 from cbtui.view.legend import equation, gauge, legend
+from cbtui.view.plaincells import Cell
 from cbtui.view.scene import Scene
-from cbtui.view.tiles import Cell, Shape, cell_of, owner_order, shape
+from cbtui.view.tiles import Painter, Shape, owner_order, shape
 
 
 def order_of(scene: Scene, width: int) -> str:
@@ -24,39 +25,46 @@ def map_rows(scene: Scene, width: int, rows: int, *, gutter: bool, tiles: bool, 
     picture, theme = scene.picture, scene.theme
     plan = shape(picture.num_blocks, width, rows, gutter=gutter, tiles=tiles)
     numbers = owner_order(scene) if order == "owner" else list(range(1, picture.num_blocks + 1))
-    margin_from = len(numbers) - scene.margin if order == "owner" and scene.chrome.map_view == "owner" else len(numbers)
+    margin_from = (
+        max(0, len(numbers) - scene.margin) if order == "owner" and scene.chrome.map_view == "owner" else len(numbers)
+    )
     cells = _cells(scene, numbers, margin_from, plan.per_cell)
     changed = _highlight(scene)
     out: list[Row] = []
     hits: list[Hit] = []
     previous: object = None
+    tile, chosen = plan.tile, scene.chrome.block
     for y in range(plan.rows):
-        part = cells[y * plan.columns : (y + 1) * plan.columns]
         row = RowBuilder(width, theme.style("muted"))
         if plan.gutter:
             row.right(str(y * plan.columns * plan.per_cell), plan.gutter - 1).put(" ")
         elif width > 2:
             row.put(" ")
-        for x, cell in enumerate(part):
-            first = cell.run != previous or x == 0
+        x0, put = row.used, row.put
+        for x, cell in enumerate(cells[y * plan.columns : (y + 1) * plan.columns]):
+            style = cell.bright if x == 0 or cell.run != previous else cell.style
+            if changed is not None or cell.block == chosen:
+                style = _focus(scene, cell, changed)
             previous = cell.run
-            style = _focus(scene, cell, changed, first=first)
-            text = cell.glyph if plan.tile == 1 else cell.glyph + cell.second
-            hits.append(Hit(y, row.used, row.used + plan.tile, "block", cell.block))
-            row.put(text, style)
+            hits.append(Hit(y, x0, x0 + tile, "block", cell.block))
+            x0 += tile
+            put(cell.glyph if tile == 1 else cell.glyph + cell.second, style)
         out.append(row.done())
     return Panel(out, hits)
 
 
 def _cells(scene: Scene, numbers: list[int], margin_from: int, per_cell: int) -> list[Cell]:
-    ground = [("amber_on" if place >= margin_from else "bg") for place in range(len(numbers))]
+    cell = Painter(scene).cell
+    every = [cell(number) for number in numbers[:margin_from]]
+    every += [cell(number, "amber_on") for number in numbers[margin_from:]]
     if per_cell == 1:
-        return [cell_of(scene, number, ground[place]) for place, number in enumerate(numbers)]
+        return every
     cells = []
-    for start in range(0, len(numbers), per_cell):
-        group = [cell_of(scene, numbers[i], ground[i]) for i in range(start, min(start + per_cell, len(numbers)))]
-        common = Counter(cell.run for cell in group).most_common(1)[0][0]
-        cells.append(next(cell for cell in group if cell.run == common))
+    for start in range(0, len(every), per_cell):
+        group = every[start : start + per_cell]
+        runs = [one.run for one in group]
+        common = runs[0] if runs.count(runs[0]) * 2 >= len(runs) else Counter(runs).most_common(1)[0][0]
+        cells.append(group[runs.index(common)])
     return cells
 
 
@@ -69,24 +77,13 @@ def _highlight(scene: Scene) -> set[int] | None:
     return scene.picture.moves.changed
 
 
-def _focus(scene: Scene, cell: Cell, changed: set[int] | None, *, first: bool) -> Style:
-    """The style of a cell, given what the person looks at."""
-    theme, chrome = scene.theme, scene.chrome
-    if chrome.block == cell.block:
-        return theme.style("on_ink", "on", bold=True, underline=True)
-    block = scene.picture.blocks[cell.block]
+def _focus(scene: Scene, cell: Cell, changed: set[int] | None) -> Style:
+    """The style of a cell that is selected, or of any while only what changed is bright."""
+    if scene.chrome.block == cell.block:
+        return scene.theme.style("on_ink", "on", bold=True, underline=True)
     if changed is not None and cell.block not in changed:
-        return theme.style("muted" if block.state == "owned" else "faint")
-    if chrome.map_view != "owner" or block.state != "owned" or len(block.owners) != 1:
-        return cell.style
-    if cell.block in scene.picture.moves.back_blocks:
-        return cell.style
-    seq = block.owners[0][0]
-    window = scene.picture.is_window(block.group)
-    bright = first or seq == chrome.selected or changed is not None
-    if not bright:
-        return cell.style
-    return theme.tile(scene.hue(seq), "window_head" if window else "head")
+        return scene.theme.style("muted" if scene.picture.blocks[cell.block].state == "owned" else "faint")
+    return cell.bright
 
 
 def blocks(scene: Scene, width: int, height: int, *, screen_width: int, legend_rows: int = 1, tiles: bool = False,

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 ORDERS = ("attention", "arrival", "blocks", "progress")
 MAP_VIEWS = ("owner", "state", "fill", "age", "refs")
@@ -102,8 +103,7 @@ class Chrome:
     config_cursor: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Hit:
+class Hit(NamedTuple):
     """A clickable part of a row: cells ``x0 <= x < x1`` of row ``y`` stand for ``value``.
 
     ``kind``: "request" (sequence key), "block" (block id), "host" (slot), "step" (step number), "key" (action name),

@@ -2,7 +2,7 @@
 
 from cbtui.difference import Difference, difference
 from cbtui.sentences import count, seconds
-from cbtui.view.cells import Panel, Part, Row, RowBuilder, blank, choose, heading
+from cbtui.view.cells import Panel, Part, Row, RowBuilder, Span, blank, choose, heading
 from cbtui.view.requests import WORDS
 from cbtui.view.scene import Scene
 
@@ -56,10 +56,10 @@ def difference_pane(scene: Scene, width: int, height: int) -> Panel:
     return Panel(rows[:height])
 
 
-def _figures(scene: Scene, diff: Difference) -> list[list[tuple[str, object]]]:
+def _figures(scene: Scene, diff: Difference) -> list[list[Span]]:
     theme, glyphs = scene.theme, scene.theme.glyphs
     dim, text, strong = theme.style("muted"), theme.style("text"), theme.style("bright", bold=True)
-    lines: list[list[tuple[str, object]]] = [[(f" {'pool':<12}{'A':>6}{'B':>6}{glyphs.delta:>6}", dim)]]
+    lines: list[list[Span]] = [[(f" {'pool':<12}{'A':>6}{'B':>6}{glyphs.delta:>6}", dim)]]
     for name, (a, b) in diff.figures.items():
         change = f"+{b - a}" if b > a else f"{glyphs.minus}{a - b}" if b < a else glyphs.free
         plain = name in ("total", "waiting")
@@ -74,10 +74,10 @@ def _word(state: str) -> str:
     return WORDS.get(state, state)
 
 
-def _requests(scene: Scene, diff: Difference) -> list[list[tuple[str, object]]]:
+def _requests(scene: Scene, diff: Difference) -> list[list[Span]]:
     theme, glyphs = scene.theme, scene.theme.glyphs
     dim, text, strong = theme.style("muted"), theme.style("text"), theme.style("bright", bold=True)
-    lines: list[list[tuple[str, object]]] = [[("requests", dim)]]
+    lines: list[list[Span]] = [[("requests", dim)]]
     for key, before, now in diff.moved[:2]:
         lines.append([
             (f" {scene.label(key)} ", theme.tile(scene.hue(key), "head")), (f" {_word(before)} {glyphs.arrow} ", dim),
@@ -95,7 +95,7 @@ def _requests(scene: Scene, diff: Difference) -> list[list[tuple[str, object]]]:
                 "waiting": "keep waiting",
                 "on_cpu": "stay on CPU",
             }[state]
-            line: list[tuple[str, object]] = [(f"{len(keys):>2} {words}  ", text)]
+            line: list[Span] = [(f"{len(keys):>2} {words}  ", text)]
             line += [(scene.label(key), theme.tile(scene.hue(key), "bold")) for key in keys[:16]]
             lines.append(line)
     budget = f", {diff.tokens} of {diff.budget} budget used" if diff.tokens >= 0 and diff.budget > 0 else ""
@@ -112,7 +112,7 @@ def _requests(scene: Scene, diff: Difference) -> list[list[tuple[str, object]]]:
     return lines
 
 
-def _blocks(scene: Scene, diff: Difference) -> list[list[tuple[str, object]]]:
+def _blocks(scene: Scene, diff: Difference) -> list[list[Span]]:
     theme = scene.theme
     dim, strong = theme.style("muted"), theme.style("bright", bold=True)
     total = diff.figures["total"][1]
@@ -122,7 +122,7 @@ def _blocks(scene: Scene, diff: Difference) -> list[list[tuple[str, object]]]:
         (diff.given_back, "given back: free or cached now"),
         (diff.swapped, "moved between cached and free"),
     ]
-    lines: list[list[tuple[str, object]]] = [[("blocks", dim)]]
+    lines: list[list[Span]] = [[("blocks", dim)]]
     lines += [[(f"{number:>5}", strong), (f"  {words}", dim)] for number, words in parts]
     return [*lines, [(f"{total:>5}  together", dim)]]
 

@@ -92,15 +92,15 @@ def _lead(scene: Scene, why: "Explanation", width: int, bg: str) -> list[Row]:
             f"Usable {usable}, margin {decision.b}, {name} needs {need}: ",
         )
         tail = f"{short} too few"
-        words = choose(wordings, width - len(tail) - 1, theme.glyphs.ellipsis)
-        return [row.put(words, text).put(f"{tail}.", amber).done()]
+        shown = choose(wordings, width - len(tail) - 1, theme.glyphs.ellipsis)
+        return [row.put(shown, text).put(f"{tail}.", amber).done()]
     if why.place == "running":
         ends = f" It ends at step {why.last_step} at the latest." if why.last_step is not None else ""
         return [row.put(choose((f"{name} runs.{ends}", f"{name} runs."), width, theme.glyphs.ellipsis), text).done()]
     story = scene.state.story(why.seq)
     wait = sentences.WAITS.get(decision.verdict) if decision is not None else None
     if wait is not None and decision is not None:
-        return [row.put(choose(wait(scene, decision, "it "), width, theme.glyphs.ellipsis), amber).done()]
+        return [row.put(choose(wait(scene, decision, ""), width, theme.glyphs.ellipsis), amber).done()]
     words = sentences.why(scene, story) if story is not None else ("no decision yet",)
     return [row.put(choose(words, width, theme.glyphs.ellipsis), text).done()]
 

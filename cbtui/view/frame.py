@@ -1,8 +1,11 @@
 """A whole screen from the state: the panes of the mode, drawn and put together row by row."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from operator import itemgetter
 
 from rich.segment import Segment
+from rich.style import Style
 
 from cbtui.model import MonitorState
 from cbtui.theme import Theme
@@ -11,14 +14,14 @@ from cbtui.view.batch import batch
 from cbtui.view.blockpage import block_page
 from cbtui.view.blocks import blocks
 from cbtui.view.blocktables import block_tables
-from cbtui.view.cells import Panel, Row, RowBuilder, blank, choose, row_text, row_width
+from cbtui.view.cells import Panel, Row, RowBuilder, blank, choose, row_text
 from cbtui.view.chrome import Chrome, Hit
 from cbtui.view.config import config_page
 from cbtui.view.detail import detail
 from cbtui.view.difference import difference_pane
 from cbtui.view.gantt import gantt
 from cbtui.view.host import host
-from cbtui.view.hud import empty_hud, hud, key_bar
+from cbtui.view.hud import empty_hud, hud, key_bar, rule_notice
 from cbtui.view.layout import Facts, Rect
 from cbtui.view.log import log
 from cbtui.view.offload import offload_page
@@ -42,6 +45,10 @@ def facts_of(scene: Scene) -> Facts:
 def plan(scene: Scene, width: int, height: int) -> list[Rect]:
     """The panes of the current mode. A maximised one fills it."""
     chrome = scene.chrome
+    if chrome.engine == "failed" and not scene.is_past and height >= 16:
+        calm = plan(replace(scene, chrome=replace(chrome, engine="stopped")), width, height - 1)
+        below = [Rect(r.name, r.x, r.y + (r.y > 0), r.width, r.height) for r in calm]
+        return [*below, Rect("alarm", 0, 1, width, 1)]
     name = MODE_PANES.get(chrome.mode)
     if name is not None:
         return layout.whole(width, height, name)
@@ -64,6 +71,10 @@ def draw(scene: Scene, rect: Rect, width: int, height: int) -> Panel:
         return hud(scene, w)
     if rect.name == "keys":
         return key_bar(scene.chrome, scene.theme, w)
+    if rect.name == "alarm":
+        error = scene.chrome.error or "the engine died"
+        words = (f"{error}: everything up to step {scene.state.step} can be looked at, S starts again", error)
+        return rule_notice(scene.theme, w, words, "vermilion")
     if rect.name == "batch":
         return batch(scene, w, h)
     if rect.name == "blocks":
@@ -83,36 +94,39 @@ def draw(scene: Scene, rect: Rect, width: int, height: int) -> Panel:
 
 def assemble(rects: Sequence[Rect], panels: Mapping[str, Panel], width: int, height: int, theme: Theme) -> Panel:
     """Panels at their places, gaps filled."""
-    parts: list[list[tuple[int, Row]]] = [[] for _ in range(height)]
+    parts: list[list[tuple[int, int, Row]]] = [[] for _ in range(height)]
     hits: list[Hit] = []
     for rect in rects:
         panel = panels[rect.name]
         for dy, row in enumerate(panel.rows[: rect.height]):
             if rect.y + dy < height:
-                parts[rect.y + dy].append((rect.x, row))
-        hits += [Hit(rect.y + h.y, rect.x + h.x0, rect.x + h.x1, h.kind, h.value) for h in panel.hits]
+                parts[rect.y + dy].append((rect.x, rect.width, row))
+        if rect.x or rect.y:
+            hits += [Hit(rect.y + y, rect.x + x0, rect.x + x1, kind, value) for y, x0, x1, kind, value in panel.hits]
+        else:
+            hits += panel.hits
     empty, ground = blank(theme, width), theme.style("text")
     rows = []
     for line in parts:
-        if len(line) == 1 and row_width(line[0][1]) == width:
-            rows.append(line[0][1])
+        if len(line) == 1 and line[0][1] == width:
+            rows.append(line[0][2])
         elif not line:
             rows.append(empty)
         else:
-            rows.append(_line(sorted(line, key=lambda part: part[0]), width, ground))
+            rows.append(_line(sorted(line, key=itemgetter(0)), width, ground))
     return Panel(rows, hits)
 
 
-def _line(parts: list[tuple[int, Row]], width: int, ground: object) -> Row:
+def _line(parts: list[tuple[int, int, Row]], width: int, ground: Style) -> Row:
     out: list[Segment] = []
     used = 0
-    for x, row in parts:
+    for x, size, row in parts:
         if x > used:
-            out.append(Segment(" " * (x - used), ground))  # type: ignore[arg-type]
+            out.append(Segment(" " * (x - used), ground))
         out += row
-        used = max(used, x) + row_width(row)
+        used = max(used, x) + size
     if used < width:
-        out.append(Segment(" " * (width - used), ground))  # type: ignore[arg-type]
+        out.append(Segment(" " * (width - used), ground))
     assert max(used, width) == width, f"panes reach to column {used} of {width}"
     return tuple(out)
 

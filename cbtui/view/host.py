@@ -17,14 +17,10 @@ def host(scene: Scene, width: int, height: int, *, tiles: bool = False, gutter: 
     total = len(picture.host)
     title = "CPU SWAP POOL" if width >= 90 else "CPU SWAP"
     if not total:
-        rows = [heading(theme, width, title, [Part((("off", dim),))])]
-        row = RowBuilder(width, text)
-        row.put(
-            choose(("cpu_offload_space is 0: who loses its place is computed again", "offloading is off", ""), width),
-            dim,
-        )
-        rows += [row.done(), _left(scene, width)]
-        return Panel((rows + [blank(theme, width)] * height)[:height])
+        words = ("cpu_offload_space is 0: who loses its place is computed again", "offloading is off", "")
+        line = RowBuilder(width, dim).put(choose(words, width, theme.glyphs.ellipsis)).done()
+        off = [heading(theme, width, title, [Part((("off", dim),))]), line, _left(scene, width)]
+        return Panel((off + [blank(theme, width)] * height)[:height])
     facts = [
         Part(
             (
@@ -52,8 +48,7 @@ def host(scene: Scene, width: int, height: int, *, tiles: bool = False, gutter: 
         hits.append(Hit(len(rows), 0, width, "request", key))
         rows.append(row)
     if len(shown) < len(lanes) and lane_room > 0:
-        more = RowBuilder(width, dim).put(f"  and {len(lanes) - len(shown)} more"[:width])
-        rows.append(more.done())
+        rows.append(RowBuilder(width, dim).put(f"  and {len(lanes) - len(shown)} more"[:width]).done())
     rows += [blank(theme, width)] * (height - 1 - len(rows))
     rows.append(_left(scene, width, indent))
     return Panel(rows[:height], [h for h in hits if h.y < height])

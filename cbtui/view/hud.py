@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from statistics import median
 
+from rich.style import Style
+
 from cbtui.sentences import seconds
 from cbtui.theme import Theme
 from cbtui.view.cells import Panel, Part, RowBuilder, Span, choose, clip, keep_parts, width_of
@@ -109,7 +111,7 @@ def _pace(scene: Scene, width: int, bg: str) -> list[Part]:
         what = "paused at " if chrome.engine == "held" else "is at "
         parts.append(Part(((f"engine {what}", dim), (str(scene.state.step), theme.style("bright", bg, bold=True))), 40))
         return parts
-    if chrome.engine == "failed" and chrome.error:
+    if chrome.engine == "failed" and chrome.error and width < 60:
         return [
             Part(
                 (
@@ -153,7 +155,7 @@ def _figures(scene: Scene, width: int, bg: str) -> list[Part]:
     return parts
 
 
-def _quantiles(scene: Scene, dim: object, strong: object) -> list[Part]:
+def _quantiles(scene: Scene, dim: Style, strong: Style) -> list[Part]:
     stories = list(scene.state.stories.values())[-100:]
     first = [t for s in stories if (t := s.ttft(scene.step)) is not None]
     between = [t for s in stories if (t := s.itl(scene.step)) is not None]
@@ -198,6 +200,7 @@ def _key_part(hint: KeyHint, theme: Theme, bg: str) -> Part:
     keys, label = hint.keys, hint.label
     if not theme.glyphs.unicode:
         keys, label = keys.translate(_PLAIN), label.translate(_PLAIN)
+    spans: tuple[Span, ...]
     if hint.enabled:
         spans = ((keys, theme.style("bright", bg, bold=True)), (f" {label}", theme.style("muted", bg)))
     else:

@@ -2,6 +2,8 @@
 
 from bisect import bisect_right
 
+from rich.style import Style
+
 from cbtui.loglines import log_line, quiet_line
 from cbtui.view.cells import Panel, Part, Row, RowBuilder, blank, choose, heading, width_of
 from cbtui.view.chrome import Hit
@@ -28,10 +30,10 @@ def log_rows(scene: Scene, width: int, rows: int) -> list[tuple[Row, int, int]]:
     return out
 
 
-def _row(width: int, step: int, words: str, style: object, number: object) -> Row:
-    row = RowBuilder(width, number)  # type: ignore[arg-type]
+def _row(width: int, step: int, words: str, style: Style, number: Style) -> Row:
+    row = RowBuilder(width, number)
     row.right(str(step), min(8, width)).put("  "[: row.left])
-    return row.put(words if row.left >= width_of(words) else "", style).done()  # type: ignore[arg-type]
+    return row.put(words if row.left >= width_of(words) else "", style).done()
 
 
 def log(scene: Scene, width: int, height: int) -> Panel:

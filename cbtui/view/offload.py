@@ -99,7 +99,6 @@ def _traffic(scene: Scene, width: int, height: int) -> tuple[list[Row], list[Hit
         ("back", "blocks back", max([1, *series["back"]])),
     ):
         shares = track(scene, cols, name, top)
-        shares = [share if name == "host" or share > 0 else -1.0 for share in shares]
         value = series.at(name, scene.step)
         lines = bars(scene, cols, shares, [False] * len(shares), each)
         for y, line in enumerate(lines):

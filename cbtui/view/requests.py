@@ -1,6 +1,7 @@
 """The table of requests: one row each, with a reason that is always filled."""
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from cbtui import sentences
@@ -86,7 +87,7 @@ def requests(scene: Scene, width: int, height: int, *, two_lines: bool = False) 
     header_rows = 2 if height >= 4 else 1
     room = height - header_rows
     wide = width >= 96
-    split = _splitter(scene, width, wide) if two_lines else None
+    split = _splitter(scene, width) if two_lines else None
     heights = [1 + (split is not None and split(line)) for line in found]
     first = window_of(found, room, chrome.scroll.get("requests", 0), chrome.selected)
     rows: list[Row] = []
@@ -126,13 +127,13 @@ def _head(scene: Scene, width: int, found: list[Line], first: int, last: int) ->
         else:
             text = ""
         facts.append(Part(((above + text, dim),), 5))
-    words = {
+    orders = {
         "attention": "attention first",
         "arrival": "in order of arrival",
         "blocks": "most blocks first",
         "progress": "most tokens first",
     }
-    right = [Part((("o", strong), (f" {words.get(chrome.order, chrome.order)}", dim)), 1)]
+    right = [Part((("o", strong), (f" {orders.get(chrome.order, chrome.order)}", dim)), 1)]
     return heading(theme, width, "REQUESTS", facts, right)
 
 
@@ -153,7 +154,7 @@ def why_column(width: int) -> int:
     return 58 if width >= 96 else 40 if width >= 60 else 23
 
 
-def _splitter(scene: Scene, width: int, wide: bool):
+def _splitter(scene: Scene, width: int) -> Callable[[Line], bool]:
     room = width - why_column(width)
 
     def is_long(line: Line) -> bool:
@@ -279,6 +280,7 @@ def _numbers(scene: Scene, story: Story, state: str) -> str:
 def _empty(scene: Scene, width: int) -> Row:
     theme = scene.theme
     row = RowBuilder(width, theme.style("muted"))
+    wordings: tuple[str, ...]
     if scene.chrome.filter:
         wordings = ("  nothing matches the filter: esc clears it", "  nothing matches")
     else:

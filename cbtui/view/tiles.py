@@ -8,21 +8,9 @@ from rich.style import Style
 
 from cbtui.letters import cell_letter
 from cbtui.picture import Live
+from cbtui.view.plaincells import Cell, plain_cell
 from cbtui.view.scene import Scene
 from engine.core.observe import BlockView
-
-AGE_STEPS = (0, 4, 16, 64, 256)
-
-
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """One block as it is drawn: a glyph, what a second cell would say, a style, and the run it belongs to."""
-
-    glyph: str
-    second: str
-    style: Style
-    run: object
-    block: int
 
 
 def class_counts(scene: Scene) -> Counter[str]:
@@ -70,73 +58,70 @@ def last_fill(scene: Scene, live: Live, group: int, index: int) -> int:
     return max(1, -(-tokens * 8 // page)) if tokens else 1
 
 
-def cell_of(scene: Scene, number: int, ground: str = "bg") -> Cell:
-    """How one block looks in the chosen view."""
-    if scene.chrome.map_view != "owner":
-        return _plain_cell(scene, number, ground)
-    picture, theme, glyphs = scene.picture, scene.theme, scene.theme.glyphs
-    block = picture.blocks[number]
-    if block.state != "owned":
-        leaver = picture.moves.out_blocks.get(number)
-        if leaver is not None:
-            letter = cell_letter(scene.label(leaver), small=picture.is_window(block.group))
-            return Cell(glyphs.out, letter, theme.tile(scene.hue(leaver), "transit"), ("out", leaver), number)
-        amber = ground != "bg"
-        if block.state == "cached":
-            return Cell(
-                glyphs.cached, " ", theme.style("amber" if amber else "muted", ground), ("cached", amber), number
-            )
-        return Cell(glyphs.free, " ", theme.style("amber" if amber else "faint", ground), ("free", amber), number)
-    window = picture.is_window(block.group)
-    if len(block.owners) > 1:
-        glyph = glyphs.shared_window if window else glyphs.shared
+class Painter:
+    """Says how blocks look in one scene. What is the same for all blocks of a sequence is worked out once."""
+
+    def __init__(self, scene: Scene) -> None:
+        self._scene = scene
+        theme, glyphs = scene.theme, scene.theme.glyphs
+        self._owner_view = scene.chrome.map_view == "owner"
+        self._owned: dict[tuple[int, int], tuple[str, Style, Style, object, int]] = {}
+        self._unowned = {
+            (state, ground): (glyph, theme.style("amber" if ground != "bg" else role, ground), (state, ground))
+            for state, glyph, role in (("cached", glyphs.cached, "muted"), ("free", glyphs.free, "faint"))
+            for ground in ("bg", "amber_on")
+        }
+
+    def cell(self, number: int, ground: str = "bg") -> Cell:
+        """One block; ``ground`` is "amber_on" inside the safety margin."""
+        picture = self._scene.picture
+        block = picture.blocks[number]
+        if not self._owner_view:
+            return plain_cell(self._scene, number, ground)
+        if block.state != "owned":
+            if number in picture.moves.out_blocks:
+                return self._leaving(number, block)
+            glyph, style, kind = self._unowned[block.state, ground]
+            return Cell(glyph, " ", style, style, kind, number)
+        if len(block.owners) > 1:
+            return self._shared(number, block)
+        seq, index = block.owners[0]
+        look = self._owned.get((seq, block.group))
+        if look is None:
+            look = self._owned[seq, block.group] = self._look(seq, block.group)
+        letter, style, bright, run, last = look
+        if number in picture.moves.back_blocks:
+            style = self._scene.theme.tile(self._scene.hue(seq), "transit")
+            return Cell(self._scene.theme.glyphs.back, letter, style, style, ("back", seq), number)
+        second = " "
+        if index == last:
+            live = self._scene.live(seq)
+            if live is not None:
+                second = self._scene.theme.glyphs.levels[last_fill(self._scene, live, block.group, index) - 1]
+        return Cell(letter, second, style, bright, run, number)
+
+    def _look(self, seq: int, group: int) -> tuple[str, Style, Style, object, int]:
+        """Letter, style, style in focus, run, and the table index of the last block of a sequence's group."""
+        scene, window = self._scene, self._scene.picture.is_window(group)
+        hue, live = scene.hue(seq), scene.live(seq)
+        bright = scene.theme.tile(hue, "window_head" if window else "head")
+        plain = bright if seq == scene.chrome.selected else scene.theme.tile(hue, "window" if window else "body")
+        last = len(live.tables[group]) - 1 if live is not None else -1
+        return cell_letter(scene.label(seq), small=window), plain, bright, (seq, window), last
+
+    def _leaving(self, number: int, block: BlockView) -> Cell:
+        scene = self._scene
+        leaver = scene.picture.moves.out_blocks[number]
+        letter = cell_letter(scene.label(leaver), small=scene.picture.is_window(block.group))
+        style = scene.theme.tile(scene.hue(leaver), "transit")
+        return Cell(scene.theme.glyphs.out, letter, style, style, ("out", leaver), number)
+
+    def _shared(self, number: int, block: BlockView) -> Cell:
+        scene, window = self._scene, self._scene.picture.is_window(block.group)
+        glyph = scene.theme.glyphs.shared_window if window else scene.theme.glyphs.shared
         references = str(len(block.owners)) if len(block.owners) < 10 else "+"
-        return Cell(glyph, references, theme.style("share_ink", "share", bold=True), ("shared", window), number)
-    seq, index = block.owners[0]
-    hue, letter = scene.hue(seq), cell_letter(scene.label(seq), small=window)
-    if number in picture.moves.back_blocks:
-        return Cell(glyphs.back, letter, theme.tile(hue, "transit"), ("back", seq), number)
-    second = " "
-    live = scene.live(seq)
-    if live is not None and index == len(live.tables[block.group]) - 1:
-        second = glyphs.levels[last_fill(scene, live, block.group, index) - 1]
-    return Cell(letter, second, theme.tile(hue, "window" if window else "body"), (seq, window), number)
-
-
-def _plain_cell(scene: Scene, number: int, ground: str) -> Cell:
-    """The views that do not show owners: state, fill, age, references."""
-    picture, theme, glyphs = scene.picture, scene.theme, scene.theme.glyphs
-    block = picture.blocks[number]
-    view = scene.chrome.map_view
-    if block.state == "free":
-        return Cell(glyphs.free, " ", theme.style("faint", ground), "free", number)
-    if block.state == "cached" and view != "age":
-        return Cell(glyphs.cached, " ", theme.style("muted", ground), "cached", number)
-    if view == "refs":
-        references = len(block.owners)
-        glyph = str(references) if references < 10 else "+"
-        style = theme.style("bright" if references > 1 else "steel", "bg", bold=references > 1)
-        return Cell(glyph, " ", style, ("refs", references), number)
-    if view == "fill":
-        fill = max((_entry_fill(scene, block, owner) for owner in block.owners), default=8)
-        return Cell(glyphs.levels[fill - 1], " ", theme.style("steel", "bg"), ("fill", fill), number)
-    if view == "age":
-        age = scene.step - block.last_use
-        level = sum(1 for bound in AGE_STEPS if age > bound)
-        glyph = glyphs.levels[7 - level]
-        return Cell(glyph, " ", theme.style("steel3" if level < 2 else "steel", "bg"), ("age", level), number)
-    group = block.group
-    names = "FWXYZ" if not glyphs.unicode else "█▓▒░▚"
-    return Cell(names[min(group, 4)], " ", theme.style("steel" if block.published else "steel3", "bg"), group, number)
-
-
-def _entry_fill(scene: Scene, block: BlockView, owner: tuple[int, int]) -> int:
-    live = scene.live(owner[0])
-    if live is None:
-        return 8
-    page = scene.picture.page_size
-    tokens = min(page, max(0, live.change.computed - owner[1] * page))
-    return max(1, -(-tokens * 8 // page))
+        style = scene.theme.style("share_ink", "share", bold=True)
+        return Cell(glyph, references, style, style, ("shared", window), number)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,10 @@
 """The timeline: one column for one or several steps, marks above, the step shown standing out."""
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 
 from cbtui.notes import Mark
 from cbtui.view.cells import Panel, Part, Row, RowBuilder, heading
@@ -65,26 +68,20 @@ def track(scene: Scene, cols: Columns, name: str, top: int) -> list[float]:
 def bars(scene: Scene, cols: Columns, shares: Sequence[float], accents: Sequence[bool], rows: int) -> list[list]:
     """Bars of ``rows`` rows, top row first, as (glyph, style) per cell."""
     theme, levels = scene.theme, scene.theme.glyphs.levels
-    cursor = cols.x(scene.step)
+    cursor, empty = cols.x(scene.step), (" ", theme.style("text"))
+    here, ahead = theme.style("amber" if scene.is_past else "bright"), theme.style("steel2")
+    usual, accent = theme.style("steel"), theme.style("steel3")
+    heights = [max(1, round(share * 8 * rows)) if share > 0 else 0 for share in shares]
+    styles = [here if x == cursor else ahead if x > cursor else accent if accents[x] else usual
+              for x in range(len(heights))]  # fmt: skip
+    rest = [empty] * (cols.width - len(heights))
     out: list[list] = []
     for y in range(rows - 1, -1, -1):
         line = []
-        for x in range(cols.width):
-            share = shares[x] if x < len(shares) else -1.0
-            if share < 0:
-                line.append((" ", theme.style("text")))
-                continue
-            level = max(1, round(share * 8 * rows)) - 8 * y
-            glyph = " " if level <= 0 else levels[min(level, 8) - 1]
-            if x == cursor:
-                role = "amber" if scene.is_past else "bright"
-                glyph = glyph if glyph.strip() or not scene.is_past else " "
-            elif x > cursor:
-                role = "steel2"
-            else:
-                role = "steel3" if accents[x] else "steel"
-            line.append((glyph, theme.style(role)))
-        out.append(line)
+        for height, style in zip(heights, styles, strict=True):
+            level = height - 8 * y
+            line.append((levels[min(level, 8) - 1], style) if level > 0 else empty)
+        out.append(line + rest)
     return out
 
 
@@ -105,7 +102,12 @@ def marks_row(scene: Scene, cols: Columns) -> list[tuple[str, str]]:
 
 
 def _shown(marks: Sequence[Mark], cols: Columns) -> list[Mark]:
-    return [mark for mark in marks if cols.first <= mark.step <= cols.last]
+    start = bisect_left(marks, cols.first, key=_step)
+    return list(marks[start : bisect_right(marks, cols.last, key=_step)])
+
+
+def _step(mark: Mark) -> int:
+    return mark.step
 
 
 def axis(scene: Scene, width: int, indent: int, cols: Columns) -> Row:
@@ -145,8 +147,9 @@ def _cells_row(scene: Scene, width: int, lead: str, cells: Sequence[tuple], tail
     theme = scene.theme
     row = RowBuilder(width, theme.style("text"))
     row.put(lead, theme.style("muted"))
-    for glyph, style in cells:
-        row.put(glyph, style if not isinstance(style, str) else theme.style(style, bold=True))
+    for style, run in groupby(cells, key=itemgetter(1)):
+        text = "".join([glyph for glyph, _ in run])
+        row.put(text, style if not isinstance(style, str) else theme.style(style, bold=True))
     for text, role in tail:
         row.put(text[: row.left], theme.style(role, bold=role == "bright"))
     return row.done()
@@ -202,12 +205,8 @@ def timeline(scene: Scene, width: int, height: int) -> Panel:
 
 
 def _hits(cols: Columns, indent: int, rows: range) -> list[Hit]:
-    return [
-        Hit(y, indent + x, indent + x + 1, "step", cols.steps(x)[-1])
-        for y in rows
-        for x in range(min(cols.used, cols.width))
-        if len(cols.steps(x))
-    ]
+    ends = [min(cols.first + (x + 1) * cols.each - 1, cols.last) for x in range(min(cols.used, cols.width))]
+    return [Hit(y, indent + x, indent + x + 1, "step", end) for y in rows for x, end in enumerate(ends)]
 
 
 def _tracks(scene: Scene, width: int, height: int) -> Panel:

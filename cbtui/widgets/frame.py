@@ -19,7 +19,7 @@ from cbtui.view.chrome import Chrome, Hit
 from cbtui.view.layout import Rect
 from cbtui.view.requests import lines
 from cbtui.view.scene import Scene
-from cbtui.widgets.rows import _runs
+from cbtui.widgets.rows import line_runs
 
 
 class Frame(Widget, can_focus=True):
@@ -97,6 +97,10 @@ class Frame(Widget, can_focus=True):
         found = [hit for hit in self._hits.get(y, ()) if hit.x0 <= x < hit.x1]
         return min(found, key=lambda hit: hit.x1 - hit.x0, default=None)
 
+    def places(self, kind: str) -> dict[int | str, tuple[int, int]]:
+        """Value -> first cell (x, y) of everything of a kind that is on the screen."""
+        return {hit.value: (hit.x0, y) for y, hits in self._hits.items() for hit in hits if hit.kind == kind}
+
     def pane_at(self, x: int, y: int) -> str:
         """Name of the pane under a cell, "" for none."""
         for rect in self._rects:
@@ -129,7 +133,9 @@ class Frame(Widget, can_focus=True):
             panel = frames.compose(state, chrome, self._theme, width, height)
         else:
             panel = self._draw(state, chrome, width, height, tick if only_step else None)
-        stale = only_step and any(frames.PACE.get(r.name, 1) > 1 and tick % frames.PACE[r.name] for r in self._rects)
+        stale = False
+        if only_step and tick is not None:
+            stale = any(tick % frames.PACE.get(rect.name, 1) for rect in self._rects)
         self._drawn = (id(state), -1, 0, *drawn[3:]) if stale else drawn
         self._accept(panel)
 
@@ -159,7 +165,7 @@ class Frame(Widget, can_focus=True):
         if len(panel.rows) != len(old):
             self.refresh()
             return
-        for start, stop in _runs(dirty):
+        for start, stop in line_runs(dirty):
             self.refresh(Region(0, start, self.size.width, stop - start))
 
     def render_line(self, y: int) -> Strip:

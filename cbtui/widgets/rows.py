@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from rich.segment import Segment
 from rich.style import Style
-from textual.geometry import Size
+from textual.geometry import Region, Size
 from textual.strip import Strip
 from textual.widget import Widget
 
@@ -44,8 +44,8 @@ class RowsView(Widget, can_focus=False):
             self._top = min(self._top, max(0, len(rows) - self.size.height))
             self.refresh(layout=self.styles.auto_dimensions)
             return
-        for start, stop in _runs([y - self._top for y in dirty if self._top <= y < self._top + self.size.height]):
-            self.refresh(_region(start, stop, self.size))
+        for start, stop in line_runs([y - self._top for y in dirty if self._top <= y < self._top + self.size.height]):
+            self.refresh(Region(0, start, self.size.width, stop - start))
 
     def scroll_rows(self, delta: int) -> None:
         """Move the first row shown."""
@@ -68,7 +68,7 @@ class RowsView(Widget, can_focus=False):
         return self._strips[y].adjust_cell_length(width, self._ground)
 
 
-def _runs(lines: Sequence[int]) -> list[tuple[int, int]]:
+def line_runs(lines: Sequence[int]) -> list[tuple[int, int]]:
     """Neighbouring line numbers as (start, stop) ranges."""
     runs: list[tuple[int, int]] = []
     for y in lines:
@@ -77,9 +77,3 @@ def _runs(lines: Sequence[int]) -> list[tuple[int, int]]:
         else:
             runs.append((y, y + 1))
     return runs
-
-
-def _region(start: int, stop: int, size: Size):
-    from textual.geometry import Region
-
-    return Region(0, start, size.width, stop - start)
