@@ -65,11 +65,13 @@ def _take_rows(
         seq.in_flight -= length
         if piece.samples:
             row += 1
+        failed = failures and piece.samples and row in failures
+        if failed:
+            cache.prefix.disown(seq)
         if leaving and seq.key in leaving:
             _leave(state, seq, now, outcome)
             continue
-        if piece.samples and failures and row in failures:
-            cache.prefix.disown(seq)
+        if failed:
             end(state, seq, FinishReason.FAILED, now, f"{failures[row]} at step {plan.step}")
             outcome.ended.append(seq)
             continue

@@ -408,6 +408,18 @@ def test_a_failed_row_fails_alone_and_what_it_wrote_is_not_found() -> None:
     assert again.cached_tokens == 0 and b.finish_reason is FinishReason.LENGTH
 
 
+def test_a_row_that_fails_after_its_sequence_was_cancelled_is_not_found_either() -> None:
+    scheduler = build(max_batch_tokens=8)
+    prompt = tuple(range(9))
+    scheduler.add(ask("a", prompt, 3))
+    step(scheduler)
+    made = plan(scheduler)
+    assert scheduler.cancel("a", 1.0) == []
+    (a,) = scheduler.apply(made, StepResult([-1], failures={0: "non-finite logits"}), 1.0).ended
+    assert a.status is RequestStatus.CANCELLED
+    assert not scheduler.cache.pool.index and check(scheduler) == []
+
+
 def test_a_failed_step_fails_its_own_and_spares_the_line() -> None:
     scheduler = build(max_requests_per_batch=1)
     (a,) = scheduler.add(ask("a", 3, 3))
