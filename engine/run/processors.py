@@ -21,6 +21,7 @@ class RowRequest:
         params: the request's own parameters.
         tokens: prompt and output ids so far; the first ``num_prompt`` are the prompt.
         eos_ids: ids that end the request.
+        position: output tokens before the one drawn here. With a step in flight that is one more than ``tokens`` holds.
     """
 
     row: int
@@ -28,10 +29,7 @@ class RowRequest:
     tokens: tuple[int, ...]
     num_prompt: int
     eos_ids: tuple[int, ...]
-
-    @property
-    def num_output(self) -> int:
-        return len(self.tokens) - self.num_prompt
+    position: int
 
 
 def changes_logits(params: SamplingParams) -> bool:
@@ -64,16 +62,16 @@ def process_row(row: torch.Tensor, request: RowRequest) -> None:
         seen = torch.tensor(sorted(set(request.tokens)), device=row.device)
         scores = row[seen]
         row[seen] = torch.where(scores < 0, scores * params.repetition_penalty, scores / params.repetition_penalty)
-    if (params.presence_penalty or params.frequency_penalty) and request.num_output:
+    if (params.presence_penalty or params.frequency_penalty) and request.position:
         output = torch.tensor(request.tokens[request.num_prompt :], device=row.device)
         ids, counts = output.unique(return_counts=True)
         row[ids] -= params.presence_penalty + params.frequency_penalty * counts
     banned = [*_ngram_bans(request.tokens, params.no_repeat_ngram), *_word_bans(request.tokens, params.bad_words)]
-    if request.num_output < params.min_new_tokens:
+    if request.position < params.min_new_tokens:
         banned.extend(request.eos_ids)
     if banned:
         row[banned] = float("-inf")
-    if params.forced_first is not None and request.num_output == 0:
+    if params.forced_first is not None and request.position == 0:
         row.fill_(float("-inf"))
         row[params.forced_first] = 0.0
 

@@ -65,7 +65,8 @@ class Sampler:
                 job.wanted[row] = params.logprobs
             if changes_logits(params):
                 tokens, prompt = tuple(piece.seq.tokens), piece.seq.num_prompt
-                job.processed.append(RowRequest(row, params, tokens, prompt, tuple(sorted(request.eos_ids))))
+                eos = tuple(sorted(request.eos_ids))
+                job.processed.append(RowRequest(row, params, tokens, prompt, eos, piece.position))
         return job
 
     def _is_plain(self, params: SamplingParams) -> bool:

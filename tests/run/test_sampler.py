@@ -57,14 +57,14 @@ PROCESSORS = [
 def test_processors_equal_those_of_transformers(fields, theirs):
     row = logits_of(1)[0]
     expected = theirs(torch.tensor([HISTORY]), row[None].clone())[0]
-    process_row(row, RowRequest(0, SamplingParams(**fields), HISTORY, 3, (8, 12)))
+    process_row(row, RowRequest(0, SamplingParams(**fields), HISTORY, 3, (8, 12), len(HISTORY) - 3))
     torch.testing.assert_close(row, expected)
 
 
 def test_presence_and_frequency_count_the_output_only():
     row = torch.zeros(VOCAB)
     params = SamplingParams(presence_penalty=0.5, frequency_penalty=0.25)
-    process_row(row, RowRequest(0, params, (1, 1, 1, 2, 3, 3), 3, ()))
+    process_row(row, RowRequest(0, params, (1, 1, 1, 2, 3, 3), 3, (), 3))
     expected = torch.zeros(VOCAB)
     expected[2], expected[3] = -0.75, -1.0
     torch.testing.assert_close(row, expected)
