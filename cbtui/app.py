@@ -19,13 +19,13 @@ from cbtui.commands import ActionProvider
 from cbtui.keybar import hints
 from cbtui.keys import ACTIONS, BY_ID, Situation, keymap
 from cbtui.looks import all_themes, css_variables
+from cbtui.place import Place
 from cbtui.screens.base import CSS, Dialog
 from cbtui.session import LONG_STEP, PATIENCE, LaunchOptions, Session
 from cbtui.settings import SettingsFile
 from cbtui.stories import Story
 from cbtui.theme import Theme, theme_named
-from cbtui.view.chrome import MAP_ORDERS, MAP_VIEWS, ORDERS, Chrome, Hit
-from cbtui.view.requests import lines
+from cbtui.view.chrome import MAP_ORDERS, MAP_VIEWS, ORDERS, Chrome
 from cbtui.view.scene import Scene
 from cbtui.widgets import Frame
 
@@ -77,6 +77,7 @@ class MonitorApp(App[int], inherit_bindings=False):
             map_order=kept.map_order if kept.map_order in MAP_ORDERS else MAP_ORDERS[0],
         )
         self.frame = Frame(self.look)
+        self.place = Place(self)
         self.want_preview = True
         self._notice_until = 0.0
         self._ticks = 0
@@ -129,7 +130,7 @@ class MonitorApp(App[int], inherit_bindings=False):
             self.frame.show(self.session.state, self.chrome)
         else:
             self.frame.show(self.session.state, self.chrome, tick=tick)
-        self._settle_selection()
+        self.place.settle()
 
     def change(self, **fields: Any) -> None:
         """Replaces fields of the chrome and brings the whole frame up to date."""
@@ -189,10 +190,9 @@ class MonitorApp(App[int], inherit_bindings=False):
             can_undo=session.can_undo,
             has_work=self.unfinished > 0,
             rate=session.rate,
+            mode=chrome.mode,
             hung=session.step_seconds if session.step_seconds > PATIENCE else 0.0,
         )
-
-    # ---- selection and focus
 
     @property
     def selected_story(self) -> Story | None:
@@ -205,83 +205,6 @@ class MonitorApp(App[int], inherit_bindings=False):
         """Requests that were accepted and have not ended."""
         state = self.session.state
         return 0 if state is None else sum(s.change.place != "done" for s in state.picture.sequences.values())
-
-    def _settle_selection(self) -> None:
-        """The first request shown is selected when none is; a request that is forgotten loses the cursor."""
-        if self.chrome.selected is not None and self.selected_story is not None:
-            return
-        shown = self._request_order()
-        key = shown[0] if shown else None
-        if key != self.chrome.selected:
-            self.change(selected=key)
-
-    def move_cursor(self, by: int) -> None:
-        """Moves the cursor over the requests, or scrolls the pane in focus."""
-        if self.chrome.focus not in (None, "requests", "gantt"):
-            self._scroll(self.chrome.focus, by)
-            return
-        order = self._request_order()
-        if not order:
-            return
-        place = order.index(self.chrome.selected) if self.chrome.selected in order else 0
-        self.change(selected=order[max(0, min(len(order) - 1, place + by))])
-
-    def _request_order(self) -> list[int]:
-        """Keys of all requests shown, those out of sight too, in the order of the table."""
-        state = self.session.state
-        if state is None:
-            return []
-        return [line.story.key for line in lines(Scene.of(state, self.chrome, self.look))]
-
-    def _scroll(self, pane: str, by: int) -> None:
-        place = max(0, self.chrome.scroll.get(pane, 0) + by)
-        self.change(scroll={**self.chrome.scroll, pane: place})
-
-    @property
-    def focused_pane(self) -> str:
-        """The pane the keys go to."""
-        panes = self.frame.panes
-        if self.chrome.focus in panes:
-            return self.chrome.focus
-        return "requests" if "requests" in panes or not panes else panes[0]
-
-    def move_focus(self, by: int) -> None:
-        """The next pane of the mode, round the end."""
-        panes = self.frame.panes
-        if panes:
-            place = panes.index(self.focused_pane) if self.focused_pane in panes else -by
-            self.change(focus=panes[(place + by) % len(panes)])
-
-    def go_to_step(self, step: int) -> None:
-        """Shows a kept step; the latest one is LIVE."""
-        state = self.session.state
-        if state is not None:
-            live = step >= state.step and not self.chrome.frozen
-            self.change(past=None if live else max(state.oldest, min(step, state.step)))
-
-    def zoom_timeline(self, direction: int) -> None:
-        """Steps per cell of the Gantt chart: 0 (all fit), 1, 2, 4 … 64."""
-        ladder = (1, 2, 4, 8, 16, 32, 64, 0)
-        place = ladder.index(self.chrome.zoom) if self.chrome.zoom in ladder else len(ladder) - 1
-        self.change(zoom=ladder[max(0, min(len(ladder) - 1, place + direction))])
-
-    def go_back(self) -> None:
-        """Closes one thing that is open, the innermost first."""
-        chrome = self.chrome
-        if self.session.phase == "loading":
-            self.session.cancel_load()
-        elif chrome.difference:
-            self.change(difference=False)
-        elif chrome.maximised:
-            self.change(maximised=None)
-        elif chrome.past is not None:
-            self.change(past=None, frozen=False)
-        elif chrome.filter:
-            self.change(filter="")
-        elif chrome.focus:
-            self.change(focus=None)
-        elif chrome.mode != 1:
-            self.change(mode=1)
 
     def turn(self, name: str, values: Sequence[str], now: str) -> str:
         """The value after ``now``, remembered under ``name``."""
@@ -361,41 +284,10 @@ class MonitorApp(App[int], inherit_bindings=False):
             self._draw()
 
     def on_frame_picked(self, message: Frame.Picked) -> None:
-        self._picked(message.hit)
-
-    def _picked(self, hit: Hit) -> None:
-        if hit.kind == "key":
-            self.perform(str(hit.value))
-        elif hit.kind == "order":
-            self.perform("order")
-        elif hit.kind == "request":
-            self.change(selected=int(hit.value))
-        elif hit.kind == "step":
-            self.go_to_step(int(hit.value))
-        elif hit.kind == "block":
-            self._pick_block(int(hit.value))
-        elif hit.kind == "field":
-            self.perform("config")
-
-    def _pick_block(self, block: int) -> None:
-        """Selects a block, and the request it belongs to when there is only one."""
-        state = self.session.state
-        if state is None:
-            return
-        picture = state.picture if self.chrome.past is None else state.at(self.chrome.past)
-        owners = {seq for seq, _ in picture.blocks[block].owners} if block < len(picture.blocks) else set()
-        selected = owners.pop() if len(owners) == 1 else self.chrome.selected
-        self.change(block=block, selected=selected)
+        self.place.pick(message.hit, double=message.double)
 
     def on_frame_scrolled(self, message: Frame.Scrolled) -> None:
-        if message.pane == "requests":
-            self.move_cursor(message.delta)
-        elif message.pane == "timeline":
-            state, past = self.session.state, self.chrome.past
-            if state is not None:
-                self.go_to_step((state.step if past is None else past) + message.delta)
-        else:
-            self._scroll(message.pane, message.delta)
+        self.place.wheel(message.pane, message.delta)
 
 
 def _own(group: Any) -> list[str]:

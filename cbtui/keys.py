@@ -24,6 +24,7 @@ class Situation:
         can_undo: a cancelled request can be added again.
         has_work: some request is not finished.
         rate: steps per second asked for, None for full speed.
+        mode: the mode shown, 1 … 6.
         hung: seconds the step in progress has taken beyond patience, else 0.
     """
 
@@ -38,6 +39,7 @@ class Situation:
     can_undo: bool = False
     has_work: bool = False
     rate: float | None = None
+    mode: int = 1
     hung: float = 0.0
 
 
@@ -78,6 +80,11 @@ def accepting(now: Situation) -> Reason:
 def on_request(now: Situation) -> Reason:
     """A request is under the cursor."""
     return None if now.selected else "no request is selected; a adds one"
+
+
+def openable(now: Situation) -> Reason:
+    """There is something to open: a configuration field, else a request under the cursor."""
+    return engine_there(now) if now.mode == 6 else on_request(now)
 
 
 def on_live_request(now: Situation) -> Reason:
@@ -191,15 +198,17 @@ REQUESTS = (
     Action("next", ("down", "j"), "down", "Select the request below, or scroll the focused pane.", always),
     Action("page_up", ("pageup",), "page up", "Go up by a page.", always),
     Action("page_down", ("pagedown",), "page down", "Go down by a page.", always),
-    Action("detail", ("enter",), "detail", "Show the whole story of the selected request.", on_request),
+    Action("detail", ("enter",), "detail", "Show the whole story of the selected request; in the Config: edit.", openable),
     Action("pin", ("i",), "pin", "Keep the stream of the selected request in view, or let it go.", on_request),
     Action("filter", ("slash",), "filter", "Show only requests whose id, state or reason holds a text.", always),
     Action("order", ("o",), "order", "Change the order of the requests.", always),
 )
 
 TIME = (
-    Action("older", ("left_square_bracket", "left"), "scrub", "Look at the step before.", has_history),
-    Action("newer", ("right_square_bracket", "right"), "scrub on", "Look at the step after.", in_past),
+    Action("older", ("left_square_bracket",), "scrub", "Look at the step before.", has_history),
+    Action("newer", ("right_square_bracket",), "scrub on", "Look at the step after.", in_past),
+    Action("left", ("left",), "left", "Look at the step before; in the Blocks: to the block on the left.", always),
+    Action("right", ("right",), "right", "Look at the step after; in the Blocks: to the block on the right.", always),
     Action("older10", ("left_curly_bracket",), "back ×10", "Go back ten steps.", has_history),
     Action("newer10", ("right_curly_bracket",), "on ×10", "Go ten steps on.", in_past),
     Action("oldest", ("home",), "oldest", "Go to the oldest step that is kept.", has_history),

@@ -61,13 +61,13 @@ class EngineActions:
 
     def slower(self) -> None:
         if self._app.chrome.mode == 4:
-            self._app.zoom_timeline(1)
+            self._app.place.zoom_timeline(1)
         else:
             self._session.change_pace(-1)
 
     def faster(self) -> None:
         if self._app.chrome.mode == 4:
-            self._app.zoom_timeline(-1)
+            self._app.place.zoom_timeline(-1)
         else:
             self._session.change_pace(1)
 

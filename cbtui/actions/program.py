@@ -51,12 +51,12 @@ class ProgramActions:
         self._app.push_screen(ReadingDialog(self._app.look, "Keys", find))
 
     def pane_help(self) -> None:
-        pane = self._app.focused_pane
+        pane = self._app.place.pane
         lines = PANES.get(pane, ("Nothing is written about this pane.",))
         self._app.push_screen(ReadingDialog(self._app.look, f"Help: {pane}", plain_lines(lines), search=False))
 
     def back(self) -> None:
-        self._app.go_back()
+        self._app.place.back()
 
     def quit(self) -> None:
         self._app.exit(0)

@@ -82,19 +82,22 @@ class RequestActions:
         self._session.undo()
 
     def previous(self) -> None:
-        self._app.move_cursor(-1)
+        self._app.place.down(-1)
 
     def next(self) -> None:
-        self._app.move_cursor(1)
+        self._app.place.down(1)
 
     def page_up(self) -> None:
-        self._app.move_cursor(-10)
+        self._app.place.down(-10)
 
     def page_down(self) -> None:
-        self._app.move_cursor(10)
+        self._app.place.down(10)
 
     def detail(self) -> None:
-        self._app.change(mode=2, maximised=None)
+        if self._app.chrome.mode == 6:
+            self._app.perform("config")
+        else:
+            self._app.change(mode=2, maximised=None)
 
     def pin(self) -> None:
         """Pins the selected stream, or lets it go; at most three are kept, the newest ones."""

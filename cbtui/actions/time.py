@@ -14,31 +14,30 @@ class TimeActions:
         self._session = app.session
 
     def older(self) -> None:
-        self._move(-1)
+        self._app.place.move_in_time(-1)
 
     def newer(self) -> None:
-        self._move(1)
+        self._app.place.move_in_time(1)
 
     def older10(self) -> None:
-        self._move(-10)
+        self._app.place.move_in_time(-10)
 
     def newer10(self) -> None:
-        self._move(10)
+        self._app.place.move_in_time(10)
 
     def oldest(self) -> None:
         state = self._session.state
         if state is not None:
-            self._app.go_to_step(state.oldest)
+            self._app.place.go_to(state.oldest)
 
     def live(self) -> None:
         self._app.change(past=None, frozen=False)
 
-    def _move(self, by: int) -> None:
-        state = self._session.state
-        if state is None:
-            return
-        shown = state.step if self._app.chrome.past is None else self._app.chrome.past
-        self._app.go_to_step(shown + by)
+    def left(self) -> None:
+        self._app.place.aside(-1)
+
+    def right(self) -> None:
+        self._app.place.aside(1)
 
     def freeze(self) -> None:
         state, chrome = self._session.state, self._app.chrome

@@ -21,14 +21,14 @@ class ViewActions:
         return lambda: self._app.change(mode=number, maximised=None, focus=None)
 
     def next_pane(self) -> None:
-        self._app.move_focus(1)
+        self._app.place.turn_focus(1)
 
     def previous_pane(self) -> None:
-        self._app.move_focus(-1)
+        self._app.place.turn_focus(-1)
 
     def zoom(self) -> None:
         chrome = self._app.chrome
-        self._app.change(maximised=None if chrome.maximised else self._app.focused_pane)
+        self._app.change(maximised=None if chrome.maximised else self._app.place.pane)
 
     def explain(self) -> None:
         self._app.explain_selected()

@@ -617,3 +617,48 @@ def rendered(play) -> str:
     return "\n".join("".join(segment.text for segment in strip) for strip in strips)
 
 
+
+
+async def test_arrows_go_through_steps_or_blocks(tmp_path):
+    async with playing(tmp_path) as play:
+        await play.add(3, tokens=40)
+        await play.tick(9)
+        await play.press("left", "left", "right")
+        assert play.app.chrome.past == play.app.session.state.step - 1
+        await play.press("end", "3", "right")
+        places = play.app.frame.places("block")
+        first = play.app.chrome.block
+        assert places[first] == min(places.values(), key=lambda place: (place[1], place[0]))
+        await play.press("right", "right")
+        row = sorted((x, block) for block, (x, y) in places.items() if y == places[first][1])
+        assert play.app.chrome.block == row[2][1]
+        await play.press("left")
+        assert play.app.chrome.block == row[1][1]
+        await play.press("down")
+        assert places[play.app.chrome.block][1] > places[first][1]
+        await play.press("up")
+        assert play.app.chrome.block == row[1][1]
+        assert play.app.chrome.past is None
+        await play.press("escape", "escape")
+        assert play.app.chrome.block is None and play.app.chrome.mode == 1
+
+
+async def test_a_block_of_one_owner_selects_its_request(tmp_path):
+    async with playing(tmp_path) as play:
+        await play.add(2, tokens=40, prompt=tuple(range(30, 50)))
+        await play.tick(6)
+        await play.press("3")
+        owners = {n: {seq for seq, _ in b.owners} for n, b in enumerate(play.app.session.state.picture.blocks)}
+        for _ in range(12):
+            await play.press("right")
+            mine = owners[play.app.chrome.block]
+            if len(mine) == 1:
+                assert {play.app.chrome.selected} == mine
+
+
+async def test_the_config_page_has_a_cursor_and_opens_the_editor(tmp_path):
+    async with playing(tmp_path) as play:
+        await play.press("6", "down", "down", "up")
+        assert play.app.chrome.config_cursor == 1
+        await play.press("enter")
+        assert isinstance(play.app.screen, ConfigDialog)
