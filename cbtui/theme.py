@@ -168,7 +168,8 @@ class Theme:
         """The style of something that belongs to a request.
 
         ``kind``: "head" (first cell of a run), "body", "window", "window_head", "transit", "text" (hue as text),
-        "bold" (the same, bold), "plan" (what is only planned), "dim" (not in focus), "bar" (a plain filled cell).
+        "bold" (the same, bold), "plan" (what is only planned), "dim" (not in focus), "bar" (a plain filled cell),
+        "fill" (a part of a cell that is filled, over the tint).
         """
         key = (hue, kind, ground)
         style = self._styles.get(key)
@@ -195,6 +196,8 @@ class Theme:
             return Style(color=mix(ink, hue, 0.7), bgcolor=hue)
         if kind == "bar":
             return Style(color=hue, bgcolor=under)
+        if kind == "fill":
+            return Style(color=hue, bgcolor=mix(hue, bg, share))
         if kind in ("window", "window_head", "plan", "plan_head"):
             tint = mix(hue, bg, share)
             return Style(color=readable(hue, tint, 4.0 if not bold else TEXT_CONTRAST), bgcolor=tint, bold=bold)

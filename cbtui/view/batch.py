@@ -56,6 +56,7 @@ def batch(scene: Scene, width: int, height: int) -> Panel:
     if width >= 150:
         verbose = min(78, width - gutter - 8 - min(record.budget, width // 2))
     room = max(8, width - gutter - max(tail, verbose + 8 if verbose else 0))
+    room = max(room, min(record.budget, width - gutter - tail))  # a cell for each token is worth more than words
     scale = Scale(record.slices, record.budget, room)
     rows = [_head(scene, width, scale)]
     hits: list[Hit] = []

@@ -48,7 +48,13 @@ def map_rows(scene: Scene, width: int, rows: int, *, gutter: bool, tiles: bool, 
             previous = cell.run
             hits.append(Hit(y, x0, x0 + tile, "block", cell.block))
             x0 += tile
-            put(cell.glyph if tile == 1 else cell.glyph + cell.second, style)
+            if tile == 1:
+                put(cell.glyph, style)
+            elif cell.fill is None or (changed is not None and cell.block not in changed):
+                put(cell.glyph + cell.second, style)
+            else:
+                put(cell.glyph, style)
+                put(cell.second, cell.fill)
         out.append(row.done())
     return Panel(out, hits)
 

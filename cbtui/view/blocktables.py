@@ -47,7 +47,7 @@ def _owned(scene: Scene, live: Live, group: int, index: int, number: int, letter
     if number in picture.moves.back_blocks:
         return glyphs.back, theme.tile(hue, "transit")
     if index == len(live.tables[group]) - 1:
-        return glyphs.levels[last_fill(scene, live, group, index) - 1], theme.tile(hue, "bold")
+        return glyphs.levels[last_fill(scene, live, group, index) - 1], theme.tile(hue, "bar")
     return letter, theme.tile(hue, "window" if window else "body")
 
 

@@ -122,9 +122,10 @@ def choose(wordings: Sequence[str], width: int, ellipsis: str = "…") -> str:
     if fitting:
         return max(fitting, key=width_of)
     shortest = min(wordings, key=width_of, default="")
-    words, text = shortest.split(" "), ""
-    for word in words:
-        candidate = f"{text} {word}" if text else word
+    bare = shortest.lstrip(" ")
+    lead, text = " " * (len(shortest) - len(bare)), ""
+    for word in bare.split(" "):
+        candidate = f"{text} {word}" if text else lead + word
         if width_of(candidate) + 1 + width_of(ellipsis) > width:
             break
         text = candidate

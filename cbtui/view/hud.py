@@ -80,23 +80,30 @@ def hud(scene: Scene, width: int) -> Panel:
     left.append(Part((("step ", dim), (str(scene.step), strong)), 90))
     left += _pace(scene, width, bg)
     right = _figures(scene, width, bg)
-    gap = 3 if width >= 100 else 2
-    room = width - 1
-    kept = keep_parts(left + right, room, gap)
-    kept_left = [part for part in kept if part in left]
-    kept_right = [part for part in kept if part not in left]
+    gap, inner = (3 if width >= 100 else 2), (3 if width >= 160 else 2)
+    while _left_width(left, gap) + _right_width(right, inner) + 2 * bool(right) > width and len(left) + len(right) > 1:
+        lowest = min([*left, *right], key=lambda part: part.priority)
+        (left if lowest in left else right).remove(lowest)
     row = RowBuilder(width, theme.style("text", bg))
-    for index, part in enumerate(kept_left):
-        row.put(" " * (0, 1, gap - 1)[index] if index < 3 else " " * gap).spans(part.spans)
-    inner = 3 if wide else 2
-    right_width = sum(p.width for p in kept_right) + inner * max(0, len(kept_right) - 1)
-    if kept_right and kept_right[-1].priority == 80:
-        right_width += 1
-    row.to(width - right_width - 1)
-    for index, part in enumerate(kept_right):
-        extra = 1 if part.priority == 80 else 0
-        row.put(" " * (inner + extra) if index else " " * extra).spans(part.spans)
+    for index, part in enumerate(left):
+        row.put(" " * (0, 1, gap - 1)[index] if index < 3 else " " * gap)
+        row.spans(part.spans if part.width <= row.left else ())
+    row.to(width - _right_width(right, inner))
+    for index, part in enumerate(right):
+        row.put(" " * (inner + (part.priority == 80)) if index else "").spans(part.spans)
     return Panel([row.done()])
+
+
+def _left_width(parts: list[Part], gap: int) -> int:
+    """Cells of the left side: one before the badge, one less after it (it ends with a blank of its own)."""
+    gaps = sum((0, 1, gap - 1)[index] if index < 3 else gap for index in range(len(parts)))
+    return gaps + sum(part.width for part in parts)
+
+
+def _right_width(parts: list[Part], inner: int) -> int:
+    """Cells of the right side with the blank at its end; the gauge stands a little apart."""
+    gaps = inner * max(0, len(parts) - 1) + (len(parts) > 1 and parts[-1].priority == 80)
+    return sum(part.width for part in parts) + gaps + bool(parts)
 
 
 def _pace(scene: Scene, width: int, bg: str) -> list[Part]:

@@ -54,7 +54,7 @@ def legend_parts(scene: Scene, *, long: bool, numbers: bool, margin: bool) -> li
         amber = theme.style("amber", "amber_on")
         parts.append(Part(((glyphs.cached + glyphs.free, amber), (f" {scene.margin} margin", dim)), 6))
     if long:
-        parts.append(Part((("A", theme.tile(hue, "head")), (glyphs.levels[4], theme.tile(hue, "body")),
+        parts.append(Part((("A", theme.tile(hue, "head")), (glyphs.levels[4], theme.tile(hue, "fill")),
                            (" last block, 5/8 full", dim)), 1))  # fmt: skip
     return parts
 

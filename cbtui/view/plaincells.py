@@ -13,8 +13,8 @@ AGE_STEPS = (0, 4, 16, 64, 256)
 class Cell(NamedTuple):
     """One block as it is drawn.
 
-    ``second`` is what a second cell would say, ``bright`` the style at the head of a run or in focus, ``run`` what
-    neighbours have in common that belong together.
+    ``second`` is what a second cell would say (in style ``fill`` if given), ``bright`` the style at the head of a run
+    or in focus, ``run`` what neighbours have in common that belong together.
     """
 
     glyph: str
@@ -23,6 +23,7 @@ class Cell(NamedTuple):
     bright: Style
     run: object
     block: int
+    fill: Style | None = None
 
 
 def _cell(glyph: str, second: str, style: Style, run: object, number: int) -> Cell:

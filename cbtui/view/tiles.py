@@ -93,12 +93,12 @@ class Painter:
         if number in picture.moves.back_blocks:
             style = self._scene.theme.tile(self._scene.hue(seq), "transit")
             return Cell(self._scene.theme.glyphs.back, letter, style, style, ("back", seq), number)
-        second = " "
-        if index == last:
-            live = self._scene.live(seq)
-            if live is not None:
-                second = self._scene.theme.glyphs.levels[last_fill(self._scene, live, block.group, index) - 1]
-        return Cell(letter, second, style, bright, run, number)
+        live = self._scene.live(seq) if index == last else None
+        if live is None:
+            return Cell(letter, " ", style, bright, run, number)
+        second = self._scene.theme.glyphs.levels[last_fill(self._scene, live, block.group, index) - 1]
+        fill = self._scene.theme.tile(self._scene.hue(seq), "fill")
+        return Cell(letter, second, style, bright, run, number, fill)
 
     def _look(self, seq: int, group: int) -> tuple[str, Style, Style, object, int]:
         """Letter, style, style in focus, run, and the table index of the last block of a sequence's group."""
