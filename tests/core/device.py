@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from engine.core.layout import CacheLayout
-from engine.core.observe import Keyframe
+from engine.core.observe import Keyframe, Verdict
 from engine.core.plan import Slice, StepPlan, StepResult
 from tests.core.fake_model import draw, logprob
 from tests.core.ghost import GhostKV
@@ -15,7 +15,8 @@ class Faults:
 
     Attributes:
         rows: numbers of sampling slices whose logits are not finite.
-        step: "" for no fault, or when the whole step fails: "before copies" or "after copies".
+        step: "" for no fault, or when the whole step fails: "before copies", "after copies", or "offload": the next
+            step that copies to the host fails before it does.
     """
 
     rows: set[int] = field(default_factory=set)
@@ -37,7 +38,9 @@ class Device:
 
     def run(self, plan: StepPlan, frame: Keyframe, owners: dict[int, int]) -> StepResult:
         """Args: ``frame`` is the scheduler's state after the plan; ``owners`` counts table entries per block."""
-        if self.faults.step:
+        self._note_lost(plan)
+        waits = self.faults.step == "offload" and not plan.copies.offload
+        if self.faults.step and not waits:
             result = self._fail(plan)
         else:
             free = [b for b, v in enumerate(frame.blocks) if b and v.state == "free"]
@@ -46,25 +49,33 @@ class Device:
             result = StepResult(logprobs=[])
         self._sample(plan, result)
         self.faults.rows = set()
-        self.faults.step = ""
+        self.faults.step = self.faults.step if waits else ""
         return result
 
     def _fail(self, plan: StepPlan) -> StepResult:
         """The step dies before or after its copies. What it should have read back from the host is lost either way."""
         if self.faults.step == "after copies":
             self.ghost.run_copies(plan.copies)
+        else:
+            self.ghost.lost |= {slot for _, slot in plan.copies.offload}
         for slot, _ in plan.copies.restore:
             self.ghost.host.pop(slot, None)
         for s in plan.slices:
             self._doom(plan, s)
         return StepResult(error=RuntimeError("the device failed"))
 
+    def _note_lost(self, plan: StepPlan) -> None:
+        """Who reads back what a failed step did not write is doomed, until it starts anew."""
+        self.doomed -= {d.seq for d in plan.decisions if d.verdict is Verdict.ADMIT}
+        rubbish = {block for slot, block in plan.copies.restore if slot in self.ghost.lost}
+        self.doomed |= {s.seq.key for s in plan.slices if any(rubbish & set(table) for table in s.seq.tables)}
+
     def _sample(self, plan: StepPlan, result: StepResult) -> None:
         for row, s in enumerate(s for s in plan.slices if s.samples):
             token = draw(s.seq.request, s.seq.child, s.position, self.ghost.query_token(s))
-            if result.error is not None:
+            if result.error is not None or s.seq.key in self.doomed:
                 token = -1
-            elif row in self.faults.rows:
+            if row in self.faults.rows and result.error is None:
                 result.failures[row] = "non-finite logits"
                 self._doom(plan, s)
                 token = -1

@@ -52,6 +52,7 @@ class GhostKV:
 
     Attributes:
         sampled: the newest token drawn for each sequence key, known or still on its way to the scheduler.
+        lost: host slots that a failed step should have filled.
     """
 
     def __init__(self, layout: CacheLayout) -> None:
@@ -60,6 +61,7 @@ class GhostKV:
         self.kv: dict[int, dict[int, Entry]] = {}
         self.host: dict[int, dict[int, Entry]] = {}
         self.sampled: dict[int, int] = {}
+        self.lost: set[int] = set()
 
     def run(
         self, plan: StepPlan, free: Iterable[int], sealed: set[int], owners: dict[int, int], doomed: set[int]
@@ -88,10 +90,11 @@ class GhostKV:
             self._expect(0 <= slot < self.layout.host_blocks, f"offload to host slot {slot}, which does not exist")
             self._expect(0 < block <= self.layout.num_blocks, f"offload of block {block}, which does not exist")
             self.host[slot] = dict(self.kv.get(block, {}))
+            self.lost.discard(slot)
         for slot, block in copies.restore:
-            self._expect(slot in self.host, f"restore from host slot {slot}, which holds nothing")
+            self._expect(slot in self.host or slot in self.lost, f"restore from host slot {slot}, which holds nothing")
             self._expect(0 < block <= self.layout.num_blocks, f"restore into block {block}, which does not exist")
-            self.kv[block] = self.host.pop(slot)
+            self.kv[block] = self.host.pop(slot, {})
         for source, target in copies.fork:
             self._expect(0 < target <= self.layout.num_blocks, f"fork into block {target}, which does not exist")
             self.kv[target] = dict(self.kv.get(source, {}))

@@ -11,6 +11,8 @@ from tests.core.oracle import Queues, ceil_div
 
 RUNS = frozenset({Verdict.DECODE, Verdict.CHUNK, Verdict.ADMIT, Verdict.RESTORE})
 WAITS = frozenset(v for v in Verdict if v.value.startswith("wait_"))
+NOW = 1 << 60
+"""Later than any step, for blocks used in the plan being looked at."""
 TAKES = frozenset({Verdict.OFFLOAD, Verdict.RECOMPUTE})
 
 
@@ -22,7 +24,7 @@ class PoolReplay:
 
     def __init__(self, frame: Keyframe) -> None:
         self.owners = {b: Counter(v.owners) for b, v in enumerate(frame.blocks)}
-        self.cached = {b for b, v in enumerate(frame.blocks) if v.state == "cached"}
+        self.used = {b: v.last_use for b, v in enumerate(frame.blocks)}
         self.published = {b for b, v in enumerate(frame.blocks) if v.published}
         self.usable = [sum(1 for v in frame.blocks[1:] if v.state != "owned")]
         self.broken: list[str] = []
@@ -38,6 +40,8 @@ class PoolReplay:
             self.broken.append(f"{d}: no such block")
             return
         entry = (d.seq, d.index)
+        if d.op in (BlockOp.SHARE, BlockOp.RELEASE, BlockOp.RECYCLE):
+            self.used[d.block] = NOW
         if d.op is BlockOp.ALLOC:
             self._refuse(bool(own) or d.block in self.published or d.block == TRASH_BLOCK, d, "not free")
             own[entry] += 1
@@ -54,6 +58,10 @@ class PoolReplay:
             self.published.add(d.block)
         elif d.op is BlockOp.EVICT:
             self._refuse(d.block not in self.published, d, "not published")
+            free = [b for b, o in self.owners.items() if b and not o and b not in self.published]
+            self._refuse(bool(free), d, f"blocks {free} are free")
+            older = [b for b in self.published if not self.owners[b] and self.used[b] < self.used[d.block]]
+            self._refuse(bool(older), d, f"cached blocks {older} were used before it")
             self.published.discard(d.block)
 
     def _refuse(self, bad: bool, delta: BlockDelta, why: str) -> None:
@@ -71,6 +79,12 @@ class Before:
     pending: dict[int, int]
     place: dict[int, str]
     leaving: bool
+    emptied: frozenset[int]
+
+
+def slots_free(before: Before) -> int:
+    """Host slots that could be filled: held by nobody, and no restore in flight reads them."""
+    return sum(1 for slot, owner in enumerate(before.frame.host) if owner is None and slot not in before.emptied)
 
 
 def check_slices(plan: StepPlan, before: Before) -> list[str]:
@@ -86,7 +100,7 @@ def check_slices(plan: StepPlan, before: Before) -> list[str]:
         who = f"slice of {s.seq.output_id} [{s.start}, {s.start + s.length})"
         end = s.start + s.length
         known = len(s.seq.tokens) + int(s.carry)
-        if before.place.get(s.seq.key) == "running" and s.start != before.computed[s.seq.key]:
+        if before.place.get(s.seq.key) in ("running", "offloaded") and s.start != before.computed[s.seq.key]:
             broken.append(f"{who}: computed was {before.computed[s.seq.key]}")
         if s.length < 1 or s.start < 0 or end > known:
             broken.append(f"{who}: {known} tokens are known")
@@ -129,6 +143,12 @@ def check_decisions(
     broken: list[str] = []
     counts = Counter(d.seq for d in plan.decisions)
     broken += [f"sequence {key} has {n} decisions" for key, n in counts.items() if n > 1]
+    running = {key for key, place in before.place.items() if place == "running"}
+    if not running <= set(counts):
+        broken.append(f"running sequences {sorted(running - set(counts))} got no decision")
+    head = min((key for key, place in before.place.items() if place != "running"), default=None)
+    if head is not None and head not in counts:
+        broken.append(f"the head of the line, sequence {head}, got no decision")
     slices = {s.seq.key: s for s in plan.slices}
     runs = {d.seq for d in plan.decisions if d.verdict in RUNS}
     if not set(slices) <= runs:

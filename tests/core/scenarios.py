@@ -1,12 +1,16 @@
 """Small worlds and random walks through them: what the mutant tests and the determinism tests drive."""
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from engine.core.cache import PagedCache
 from engine.core.layout import CacheLayout, LayerGroup, SchedulerSettings
 from engine.core.observe import Counters, Spans, StepRecord
+from engine.core.pages import page_digest
 from engine.core.request import Request, SamplingParams
+from tests.core import oracle
 from tests.core.fake_model import ALPHABET, EOS, LETTERS
 from tests.core.harness import Harness
 
@@ -29,11 +33,13 @@ def request(
     eos: bool = False,
     stop: tuple[str, ...] = (),
     salt: bytes = b"",
+    stateful: bool = False,
 ) -> Request:
+    """A greedy request. A ``stateful`` one has a penalty, so no token of it can be planned before the last is known."""
     return Request(
         request_id=name,
         prompt_ids=prompt,
-        sampling=SamplingParams(seed=seed, logprobs=0),
+        sampling=SamplingParams(seed=seed, logprobs=0, repetition_penalty=1.1 if stateful else 1.0),
         max_new_tokens=new,
         eos_ids=frozenset({EOS}) if eos else frozenset(),
         stop_strings=stop,
@@ -47,12 +53,20 @@ PROMPT = (0, 1, 2, 0, 1, 2, 2, 1)
 
 
 def world(depth: int = 0, **knobs: object) -> Harness:
-    """A watched harness; ``knobs`` are those of the layout, the rest goes to the settings."""
+    """A watched harness; ``knobs`` are those of the layout, ``digest`` of its pages, and the rest of the settings."""
+    digest: Any = knobs.pop("digest", page_digest)
     shape: dict[str, Any] = {
         k: knobs.pop(k) for k in ("windows", "page_size", "num_blocks", "host_blocks") if k in knobs
     }
     chosen = {"max_batch_tokens": 12, "max_requests_per_batch": 4, "safety_margin": 0.0} | knobs
-    return Harness(layout_of(**shape), SchedulerSettings(**chosen), depth=depth, watched=True)  # type: ignore[arg-type]
+    layout = layout_of(**shape)
+    settings = SchedulerSettings(**chosen)  # type: ignore[arg-type]
+    return Harness(layout, settings, depth=depth, watched=True, cache=PagedCache(layout, digest))
+
+
+def same_digest(parent: bytes, tokens: Sequence[int]) -> bytes:
+    """A digest that tells nothing apart, so only the comparison of tokens does."""
+    return b"always the same."
 
 
 def output(harness: Harness, key: int) -> tuple[int, ...]:
@@ -91,54 +105,95 @@ class World:
     settings: SchedulerSettings
     depth: int
     watched: bool
+    tight: bool
 
 
 def random_world(rng: random.Random) -> World:
     windows = rng.choice(WINDOWS)
+    page_size = rng.choice((1, 1, 2, 2, 3, 4))
+    tight = rng.random() < 0.6
+    if tight:
+        # The longest sequence and a half, so that the running ones grow into each other.
+        longest = oracle.most_blocks(layout_of(windows, page_size=page_size), 20, 4)
+        num_blocks = longest + rng.randint(0, longest // 2)
+    else:
+        num_blocks = rng.randint(3 * len(windows), 24)
     layout = layout_of(
-        windows,
-        page_size=rng.randint(1, 4),
-        num_blocks=rng.randint(3 * len(windows), 24),
-        host_blocks=rng.choice((0, 0, 3, 8)),
+        windows, page_size=page_size, num_blocks=num_blocks, host_blocks=rng.choice((0, 5, 12, 30) if tight else (0, 4))
     )
     settings = SchedulerSettings(
         policy=rng.choice(("fifo", "prefill_first")),
         max_batch_tokens=rng.choice((1, 2, 3, 4, 6, 8, 12, 12)),
-        max_requests_per_batch=rng.randint(1, 4),
-        safety_margin=rng.choice((0.0, 0.15, 0.4)),
+        max_requests_per_batch=rng.randint(2, 4) if tight else rng.randint(1, 4),
+        safety_margin=0.0 if tight else rng.choice((0.0, 0.15, 0.4)),
         allow_block_sharing=rng.random() < 0.8,
         skip_limit=rng.choice((0, 0, 2)),
         max_steps_without_decode=rng.choice((1, 3, 16)),
     )
-    return World(layout, settings, depth=rng.randint(0, 1), watched=rng.random() < 0.5)
+    return World(layout, settings, depth=rng.randint(0, 1), watched=rng.random() < 0.5, tight=tight)
 
 
-def random_request(rng: random.Random, name: str) -> Request:
-    length = rng.choice((1, 2, 3, 4, 6, 8, 11))
+def random_request(rng: random.Random, name: str, tight: bool = False, stateful: float = 0.2) -> Request:
+    """With ``tight`` the prompt is short and the output long: more are let in than can stay.
+
+    ``stateful`` is the share of requests that wait for their last token before the next is planned.
+    """
+    length = rng.choice((1, 2, 3, 4) if tight else (1, 2, 3, 4, 6, 8, 11))
     # Few distinct prompts, so that prefixes meet.
     start = rng.choice(((0, 1, 2), (0, 1, 1), (2, 2, 2)))
     prompt = tuple(start[i % 3] if i < 7 or rng.random() < 0.7 else rng.randrange(ALPHABET) for i in range(length))
     return request(
         name,
         prompt,
-        rng.choice((1, 2, 4, 7, 10)),
+        rng.choice((5, 12, 16) if tight else (1, 2, 4, 7, 10)),
         seed=rng.randrange(2),
         n=rng.choice((1, 1, 1, 2, 3)),
-        eos=rng.random() < 0.3,
-        stop=(LETTERS[1] + LETTERS[2],) if rng.random() < 0.3 else (),
+        eos=rng.random() < (0.1 if tight else 0.3),
+        stop=(LETTERS[1] + LETTERS[2],) if rng.random() < (0.1 if tight else 0.3) else (),
         salt=rng.choice((b"", b"", b"", b"other")),
+        stateful=rng.random() < stateful,
     )
 
 
+def crowded_world(rng: random.Random) -> World:
+    """Asynchronous, short of blocks, and with a host pool that is soon full."""
+    windows = rng.choice(WINDOWS)
+    page_size = rng.choice((1, 2))
+    longest = oracle.most_blocks(layout_of(windows, page_size=page_size), 20, 4)
+    layout = layout_of(
+        windows,
+        page_size=page_size,
+        num_blocks=longest + rng.randint(0, longest // 2),
+        host_blocks=rng.choice((5, 8, 12)),
+    )
+    settings = SchedulerSettings(max_batch_tokens=12, max_requests_per_batch=4, safety_margin=0.0)
+    return World(layout, settings, depth=1, watched=False, tight=True)
+
+
 class Walk:
-    """A seeded random walk: the same seed makes the same commands, whatever hash seed or observer there is."""
+    """A seeded random walk: the same seed makes the same commands, whatever hash seed or observer there is.
+
+    Args:
+        seed: of everything random.
+        watched, depth: in place of what the seed would choose.
+        faults: whether rows and steps fail.
+        crowded: always under pressure, and most sequences wait for their last token.
+    """
 
     def __init__(
-        self, seed: int, *, watched: bool | None = None, depth: int | None = None, faults: bool = True
+        self,
+        seed: int,
+        *,
+        watched: bool | None = None,
+        depth: int | None = None,
+        faults: bool = True,
+        crowded: bool = False,
     ) -> None:
         self.rng = random.Random(seed)
         self.faults = faults
-        world = random_world(self.rng)
+        world = crowded_world(self.rng) if crowded else random_world(self.rng)
+        self.tight = world.tight
+        self.stateful = 0.6 if crowded else self.rng.choice((0.0, 0.2, 0.6))
         self.harness = Harness(
             world.layout,
             world.settings,
@@ -172,14 +227,14 @@ class Walk:
         elif kind == "fail row":
             harness.faults.rows = {rng.randrange(3)}
         elif kind == "fail step":
-            harness.faults.step = rng.choice(("before copies", "after copies"))
+            harness.faults.step = rng.choice(("before copies", "after copies", "offload"))
 
     def submit(self) -> None:
         """Now and then under a name that may still be alive."""
         rng = self.rng
         name = rng.choice(self.names) if self.names and rng.random() < 0.05 else f"r{len(self.names)}"
         self.names.append(name)
-        self.harness.submit(random_request(rng, name))
+        self.harness.submit(random_request(rng, name, self.tight, self.stateful))
 
 
 def random_settings(rng: random.Random) -> dict[str, object]:

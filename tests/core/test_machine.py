@@ -71,6 +71,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         eos=st.booleans(),
         stop=st.sampled_from(((), (), ("bc",), ("aa", "cb"))),
         salt=st.sampled_from((b"", b"", b"x")),
+        stateful=st.booleans(),
     )
     def submit(self, name: str, prompt: tuple[int, ...], new: int, seed: int, n: int, **more: Any) -> None:
         self.harness.submit(request(name, prompt, new, seed=seed, n=n, **more))
@@ -112,7 +113,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     def fail_a_row(self, row: int) -> None:
         self.harness.faults.rows = {row}
 
-    @rule(when=st.sampled_from(("before copies", "after copies")))
+    @rule(when=st.sampled_from(("before copies", "after copies", "offload")))
     def fail_a_step(self, when: str) -> None:
         self.harness.faults.step = when
 

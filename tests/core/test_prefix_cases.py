@@ -9,7 +9,7 @@ import pytest
 from engine.core.request import FinishReason
 from tests.core import plan_oracle
 from tests.core.fake_model import expected
-from tests.core.scenarios import PROMPT, output, request, world
+from tests.core.scenarios import PROMPT, output, request, same_digest, world
 
 
 @pytest.mark.parametrize("windows", [(None,), (None, 4), (5,), (None, 3, 6)])
@@ -58,8 +58,7 @@ def test_a_hit_that_was_evicted_before_it_could_be_used_is_looked_up_again() -> 
 
 @pytest.mark.parametrize("windows", [(None,), (None, 4)])
 def test_equal_hashes_of_unequal_tokens_are_not_a_hit(windows: tuple[int | None, ...]) -> None:
-    harness = world(num_blocks=30, windows=windows)
-    harness.scheduler.cache.prefix.digest = lambda parent, tokens: b"always the same."
+    harness = world(num_blocks=30, windows=windows, digest=same_digest)
     prompts = ((0, 1, 2, 0, 1), (2, 2, 2, 2, 1), (0, 1, 2, 2, 1), (1, 1, 0, 1, 2), (0, 1, 2, 0, 1))
     for i, prompt in enumerate(prompts):
         harness.submit(request(f"r{i}", prompt, 3, seed=i))
