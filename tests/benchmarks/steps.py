@@ -77,7 +77,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--repeat", type=int, default=3, help="the best of this many runs is printed")
     options = parser.parse_args(arguments)
     kinds = {"full": [None] * 4, "hybrid": [64, None, 64, None]}
-    print(f"{options.waiting} waiting; µs of processor time, mean of {options.steps} steps, best of {options.repeat} runs")
+    print(f"{options.waiting} waiting; µs of processor time a step, best of {options.repeat} runs")
     print(f"{'layers':>7} {'rows':>5} {'plan':>8} {'apply':>8} {'sum':>8} {'target':>8} {'watched':>8} {'publish':>8}")
     for kind, windows in kinds.items():
         for rows in options.rows:
