@@ -192,3 +192,17 @@ class Series:
         """The value at a step, -1 when there is none."""
         index = step - self.first
         return self.columns[name][index] if 0 <= index < len(self.time) else -1
+
+    def rates(self, step: int | None, window: float) -> tuple[float | None, float | None]:
+        """(steps, output tokens) per second over the ``window`` seconds up to a step; None where that is too short."""
+        last = len(self.time) - 1 if step is None else min(len(self.time) - 1, step - self.first)
+        if last < 1:
+            return None, None
+        first, end = last, self.time[last]
+        while first > 0 and end - self.time[first - 1] <= window:
+            first -= 1
+        seconds = end - self.time[first]
+        if first == last or seconds <= 0:
+            return None, None
+        tokens = sum(max(0, n) for n in self.columns["output"][first:last])
+        return (last - first) / seconds, tokens / seconds

@@ -1,19 +1,20 @@
 """What the screen knows: the engine's records folded into one picture, and what is remembered of every request."""
 
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Iterable
 from typing import Protocol
 
 from cbtui.history import History, Series
 from cbtui.letters import label
-from cbtui.notes import ENDINGS, MARKS, TOLD, LogEntry, Mark, third_number
+from cbtui.notes import ENDINGS, MARKS, TOLD, BlockEvent, LogEntry, Mark, note_lives, third_number
 from cbtui.picture import Picture
 from cbtui.stories import Event, Story
 from cbtui.text import clean
 from cbtui.theme import HueBook
 from engine.core.observe import BlockOp, CommandAck, Decision, Keyframe, PlanPreview, RequestInfo, StepRecord, Verdict
 
-KEPT_STORIES = 400
+KEPT_STORIES = 200
 RATE_WINDOW = 2.0
 """Seconds of engine time over which tok/s and steps/s are measured."""
 
@@ -41,6 +42,7 @@ class MonitorState:
         picture: the live Picture (blocks, host slots, sequences, waiting, counters, settings, record).
         stories: sequence key -> Story; refused requests have negative keys.
         series: numbers per kept step, for graphs. marks, log: what is worth a letter or a line, oldest first.
+        lives: block id -> the last things that happened to it, oldest first.
         memo: the last answer to an expensive question by name, with what was asked.
         history: kept steps. text: how token ids are read; may be set once, before the first record.
     """
@@ -59,6 +61,7 @@ class MonitorState:
         self._refused = 0
         self._active: set[int] = set()
         self._past: list[Picture] = []
+        self.lives: dict[int, deque[BlockEvent]] = {}
         self.memo: dict[str, tuple[object, object]] = {}
         self._begin(keyframe)
 
@@ -122,6 +125,7 @@ class MonitorState:
         for name in record.settings:
             self.marks.append(Mark(record.step, "S"))
             self.log.append(LogEntry(record.step, "setting", text=f"{name} = {record.settings[name]}"))
+        note_lives(self.lives, record)
         self._take_series(record)
         if self.history.append(record):
             self.history.begin(self.picture.keyframe())
@@ -144,22 +148,26 @@ class MonitorState:
 
     def _take_command(self, ack: CommandAck, record: StepRecord) -> None:
         if ack.kind == "add" and not ack.accepted:
-            self._refuse(ack.target, ack.detail, record)
+            self._refuse(ack.target, ack.detail, record.step, record.time)
         elif not ack.accepted:
             self.log.append(LogEntry(record.step, "command", text=f"{ack.kind} {ack.target} refused: {ack.detail}"))
 
-    def _refuse(self, request_id: str, reason: str, record: StepRecord) -> None:
+    def refuse(self, request_id: str, reason: str) -> None:
+        """A request the engine never took, so that no record speaks of it: it is shown beside the others."""
+        self._refuse(request_id, reason, self.picture.step, self.picture.time)
+
+    def _refuse(self, request_id: str, reason: str, step: int, time: float) -> None:
         self._refused += 1
         key = -self._refused
         hue = self._hues.take()
         self._hues.give_back([hue])
         story = Story(key, self._labels, label(self._labels), hue, request_id, refusal=clean(reason) or "refused")
         self._labels += 1
-        story.arrived = story.ended = record.step
-        story.arrived_time = story.ended_time = record.time
+        story.arrived = story.ended = step
+        story.arrived_time = story.ended_time = time
         self.stories[key] = story
-        self.marks.append(Mark(record.step, "!", key))
-        self.log.append(LogEntry(record.step, "refused", key, text=story.refusal))
+        self.marks.append(Mark(step, "!", key))
+        self.log.append(LogEntry(step, "refused", key, text=story.refusal))
 
     def _take_decision(self, decision: Decision, record: StepRecord) -> None:
         story = self.stories.get(decision.seq)
@@ -258,6 +266,8 @@ class MonitorState:
         del self.marks[: bisect_left(self.marks, oldest, key=lambda mark: mark.step)]
         del self.log[: bisect_left(self.log, oldest, key=lambda entry: entry.step)]
         ended = [s.key for s in self.stories.values() if s.ended >= 0]
+        for key in ended:
+            self.stories[key].wraps.clear()
         for key in ended[: max(0, len(ended) - KEPT_STORIES)]:
             del self.stories[key]
 
@@ -290,18 +300,7 @@ class MonitorState:
 
     def rates(self, step: int | None = None) -> tuple[float | None, float | None]:
         """(steps per second, output tokens per second) up to a step, None where there is too little to measure."""
-        series = self.series
-        last = len(series) - 1 if step is None else min(len(series) - 1, step - series.first)
-        if last < 1:
-            return None, None
-        first, end = last, series.time[last]
-        while first > 0 and end - series.time[first - 1] <= RATE_WINDOW:
-            first -= 1
-        seconds = end - series.time[first]
-        if first == last or seconds <= 0:
-            return None, None
-        tokens = sum(max(0, n) for n in series["output"][first:last])
-        return (last - first) / seconds, tokens / seconds
+        return self.series.rates(step, RATE_WINDOW)
 
     def story(self, key: int) -> Story | None:
         return self.stories.get(key)

@@ -1,9 +1,11 @@
 """What is worth a letter on the timeline or a line in the log, before it is worded."""
 
+from collections import deque
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from cbtui.picture import Picture
-from engine.core.observe import Decision, StepRecord, Verdict
+from engine.core.observe import BlockOp, Decision, StepRecord, Verdict
 
 ENDINGS = (Verdict.FINISHED, Verdict.CANCELLED, Verdict.FAILED)
 REJECTIONS = (Verdict.REJECT_NEVER_FITS, Verdict.REJECT_TOO_LONG)
@@ -16,6 +18,20 @@ MARKS = {
     Verdict.REJECT_NEVER_FITS: "!",
     Verdict.REJECT_TOO_LONG: "!",
 }
+
+
+KEPT_BLOCK_EVENTS = 16
+"""Per block, for the story of its life."""
+
+
+class BlockEvent(NamedTuple):
+    """Something that happened to a block; see BlockOp; ``place`` is the index in the table."""
+
+    step: int
+    op: BlockOp
+    seq: int
+    place: int
+    other: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,3 +67,13 @@ def third_number(decision: Decision, record: StepRecord, picture: Picture) -> in
         freed = {d.block for d in record.deltas if d.seq == decision.seq and d.block}
         return sum(1 for block in freed if picture.blocks[block].state == "cached")
     return 0
+
+
+def note_lives(lives: dict[int, deque[BlockEvent]], record: StepRecord) -> None:
+    """Add what a record did to each block."""
+    for delta in record.deltas:
+        if delta.block:
+            life = lives.get(delta.block)
+            if life is None:
+                life = lives[delta.block] = deque(maxlen=KEPT_BLOCK_EVENTS)
+            life.append(BlockEvent(record.step, delta.op, delta.seq, delta.index, delta.other))

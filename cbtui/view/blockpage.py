@@ -1,11 +1,13 @@
 """Mode 3: the block map as large as it goes, and everything known about one block."""
 
+from cbtui.notes import BlockEvent
 from cbtui.sentences import count
 from cbtui.view.blocks import blocks, order_of
 from cbtui.view.blocktables import block_tables
 from cbtui.view.cells import Panel, Part, Row, RowBuilder, blank, choose, clip, heading, join, stack
 from cbtui.view.scene import Scene
 from cbtui.view.tiles import class_counts, first_blocks
+from engine.core.observe import BlockOp
 
 
 def block_page(scene: Scene, width: int, height: int) -> Panel:
@@ -40,6 +42,8 @@ def _map(scene: Scene, width: int, height: int, screen_width: int) -> Panel:
 def _side(scene: Scene, width: int, height: int) -> Panel:
     theme = scene.theme
     rows = _block(scene, width)
+    if rows and height - len(rows) >= 20:
+        rows += _life(scene, width, 8)
     if height - len(rows) >= 6:
         rows += [blank(theme, width), *_pool(scene, width)]
     rows += [blank(theme, width)] * (height - len(rows))
@@ -128,6 +132,36 @@ def _why_kept(scene: Scene, number: int) -> tuple[str, ...]:
     return (f"no: {scene.labels(owners)} {'needs' if len(owners) == 1 else 'need'} it", "no, it is in use")
 
 
+def _life(scene: Scene, width: int, most: int) -> list[Row]:
+    """The last things that happened to the selected block, newest first."""
+    theme, number = scene.theme, scene.chrome.block
+    life = scene.state.lives.get(number, ()) if number is not None else ()
+    events = [event for event in reversed(life) if event.step <= scene.step][:most]
+    if not events:
+        return []
+    rows = [heading(theme, width, "ITS LIFE", [Part((("newest first", theme.style("muted")),))])]
+    for event in events:
+        row = RowBuilder(width, theme.style("muted")).right(str(event.step), 7).put("  ")
+        rows.append(row.put(choose(_event(scene, event), row.left, theme.glyphs.ellipsis), theme.style("text")).done())
+    return rows
+
+
+def _event(scene: Scene, event: BlockEvent) -> tuple[str, ...]:
+    who = scene.label(event.seq) if event.seq >= 0 else "nobody"
+    words = {
+        BlockOp.ALLOC: f"taken by {who} as its block {event.place}",
+        BlockOp.SHARE: f"{who} points at it too, as its block {event.place}",
+        BlockOp.RELEASE: f"{who} let it go",
+        BlockOp.RECYCLE: f"fell behind the window of {who}",
+        BlockOp.PUBLISH: "full: others can find it now",
+        BlockOp.EVICT: "evicted: its hash is gone",
+        BlockOp.OFFLOAD: f"copied to CPU slot {event.other} for {who}",
+        BlockOp.RESTORE: f"filled from CPU slot {event.other} for {who}",
+        BlockOp.COPY: f"copied from block {event.other} for {who}",
+    }
+    return (words.get(event.op, str(event.op)), str(event.op))
+
+
 def _pool(scene: Scene, width: int) -> list[Row]:
     """What the pool holds, and how the prefix cache did."""
     theme, picture, counts = scene.theme, scene.picture, class_counts(scene)
@@ -164,5 +198,7 @@ def _pool(scene: Scene, width: int) -> list[Row]:
             (f"{count(len(changed), 'block')} touched: {first_blocks(changed)}", f"{len(changed)} touched"),
         )
     )
-    rows.append(_line(scene, width, "order", (f"{order_of(scene, width)}: l changes it, v the view",)))
+    rows.append(
+        _line(scene, width, "order", (f"{order_of(scene, width)}: l changes it, v the view", order_of(scene, width)))
+    )
     return rows

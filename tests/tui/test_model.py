@@ -179,3 +179,11 @@ def test_labels_count_like_columns_of_a_sheet() -> None:
     with pytest.raises(ValueError):
         label(-1)
     assert cell_letter("AB") == "B" and cell_letter("AB", small=True) == "b"
+
+
+def test_a_blocks_life_is_told_from_the_records(rush: Rig) -> None:
+    block = next(n for n, b in enumerate(rush.state.picture.blocks) if len(b.owners) == 1)
+    told = [(delta.op, delta.seq) for r in rush.records for delta in r.deltas if delta.block == block]
+    life = rush.state.lives[block]
+    assert [(event.op, event.seq) for event in life] == told[-len(life) :]
+    assert [event.step for event in life] == sorted(event.step for event in life)
