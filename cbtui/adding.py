@@ -11,6 +11,7 @@ from cbtui.prompts import encode
 from cbtui.stories import Story
 from cbtui.submit import submit
 from cbtui.work import Worker
+from engine.core.errors import RequestError
 
 KEPT_SPECS = 4000
 """Requests remembered as they were written; older ones can still be duplicated from their token ids."""
@@ -23,10 +24,14 @@ class Adder:
         worker: runs tokenising and adding, in order.
         post: hands results back to the event loop.
         say: tells a person why something was not added.
+        refused: told of each request that was refused, as (its name, the reason).
     """
 
-    def __init__(self, worker: Worker, post: Post, say: Callable[[str, str], None]) -> None:
-        self._worker, self._post, self._say = worker, post, say
+    def __init__(
+        self, worker: Worker, post: Post, say: Callable[[str, str], None], refused: Callable[[str, str], None]
+    ) -> None:
+        self._worker, self._post, self._say, self._refused = worker, post, say, refused
+        self._refusals = 0
         self._specs: dict[str, RequestSpec] = {}
         self._cancelled: list[RequestSpec] = []
         self._due: deque[tuple[float, RequestSpec]] = deque()
@@ -39,6 +44,9 @@ class Adder:
                 ids = list(spec.prompt_ids) or encode(tokenizer, spec.text, spec.chat)
                 for copy in range(spec.copies):
                     self._submit(manager, spec, ids, copy)
+            except RequestError as error:
+                reason = str(error)
+                self._post(lambda: self._refuse(spec, reason))
             except Exception as error:
                 text = str(error) or type(error).__name__
                 self._post(lambda: self._say(f"not added: {text}", "error"))
@@ -51,6 +59,14 @@ class Adder:
         seed = None if spec.seed is None else spec.seed + copy
         kept = replace(spec, prompt_ids=tuple(ids), copies=1, seed=seed, request_id=None)
         self._post(lambda: self._remember(request_id, kept))
+
+    def _refuse(self, spec: RequestSpec, reason: str) -> None:
+        """It stays in sight with its reason, and can be copied, changed and added again."""
+        self._refusals += 1
+        name = f"refused-{self._refusals}"
+        self._remember(name, replace(spec, copies=1, request_id=None))
+        self._refused(name, reason)
+        self._say(f"not added: {reason}", "error")
 
     def _remember(self, request_id: str, spec: RequestSpec) -> None:
         self._specs[request_id] = spec

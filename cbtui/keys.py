@@ -198,7 +198,7 @@ REQUESTS = (
     Action("next", ("down", "j"), "down", "Select the request below, or scroll the focused pane.", always),
     Action("page_up", ("pageup",), "page up", "Go up by a page.", always),
     Action("page_down", ("pagedown",), "page down", "Go down by a page.", always),
-    Action("detail", ("enter",), "detail", "Show the whole story of the selected request; in the Config: edit.", openable),
+    Action("detail", ("enter",), "detail", "Show the story of the selected request; in the Config: edit.", openable),
     Action("pin", ("i",), "pin", "Keep the stream of the selected request in view, or let it go.", on_request),
     Action("filter", ("slash",), "filter", "Show only requests whose id, state or reason holds a text.", always),
     Action("order", ("o",), "order", "Change the order of the requests.", always),

@@ -75,7 +75,7 @@ class Session:
         self._loader = Loader(launch, make_worker("cbtui-load"), self._inbox.put, clock)
         self._asker = make_worker("cbtui-ask")
         self._stopper = make_worker("cbtui-stop")
-        self._adder = Adder(make_worker("cbtui-add"), self._inbox.put, self.say)
+        self._adder = Adder(make_worker("cbtui-add"), self._inbox.put, self.say, self._refused)
         self._feed: Feed | None = None
 
     # ---- loading and building
@@ -242,6 +242,10 @@ class Session:
     def add(self, spec: RequestSpec) -> None:
         """Tokenises and adds a request (and its copies) on a worker; a refusal comes back as a notice."""
         self._adder.add(self.manager, getattr(self.loaded, "tokenizer", None), spec)
+
+    def _refused(self, name: str, reason: str) -> None:
+        if self.state is not None:
+            self.state.refuse(name, reason)
 
     def add_over_time(self, requests: Iterable[tuple[float, RequestSpec]], now: float) -> None:
         """Adds each request after its seconds from now."""

@@ -16,6 +16,7 @@ from cbtui.screens.explain import ExplainDialog
 from cbtui.screens.fields import Press, Switcher
 from cbtui.screens.reading import ReadingDialog
 from cbtui.screens.small import ChoiceDialog, ConfirmDialog, FilterDialog, ValueDialog
+from engine.core.errors import RequestError
 from tests.tui.stage import PROMPT, playing
 
 
@@ -263,7 +264,27 @@ async def test_duplicate_cancel_and_undo(tmp_path):
         assert play.notice == "undo: nothing was cancelled yet"
 
 
-async def test_a_refused_request_is_told(tmp_path):
+async def test_a_refused_request_stays_in_sight_and_can_be_changed(tmp_path):
+    async with playing(tmp_path) as play:
+        def refuse(ids, **wanted):
+            raise RequestError(f"needs {len(ids)} blocks, the pool has 48")
+
+        taken, play.manager.add_request = play.manager.add_request, refuse
+        await play.press("a")
+        await play.type("rain on stones")
+        await play.press("enter")
+        await play.tick()
+        assert play.notice == "not added: needs 5 blocks, the pool has 48" and play.app.chrome.notice_kind == "error"
+        row = next(line for line in play.text.splitlines() if line.startswith("▸"))
+        assert "✗ refused" in row and "needs 5 blocks" in row
+        play.manager.add_request = taken
+        await play.press("a", "ctrl+d")
+        assert play.app.screen.query_one("#prompt", TextArea).text == "rain on stones"
+        await play.press("enter")
+        assert len(play.manager.named("add_request")) == 1
+
+
+async def test_a_request_the_scheduler_refuses_is_told(tmp_path):
     async with playing(tmp_path) as play:
         play.manager.add_request(list(range(2, 400)), max_new_tokens=20)
         await play.tick(1)
