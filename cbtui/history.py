@@ -145,6 +145,9 @@ class History:
         return first.record if first.step == step else None
 
 
+PAUSE = 30.0
+"""Seconds between two steps that are a pause and not a pace."""
+
 SERIES = ("tokens", "budget", "used", "cached", "host", "queue", "running", "prefill", "output", "out", "back")
 
 
@@ -194,12 +197,17 @@ class Series:
         return self.columns[name][index] if 0 <= index < len(self.time) else -1
 
     def rates(self, step: int | None, window: float) -> tuple[float | None, float | None]:
-        """(steps, output tokens) per second over the ``window`` seconds up to a step; None where that is too short."""
+        """(steps, output tokens) per second over the ``window`` seconds up to a step, at least over one step.
+
+        None where too little is known, or the step came after a pause.
+        """
         last = len(self.time) - 1 if step is None else min(len(self.time) - 1, step - self.first)
         if last < 1:
             return None, None
         first, end = last, self.time[last]
-        while first > 0 and end - self.time[first - 1] <= window:
+        if end - self.time[last - 1] < PAUSE:
+            first = last - 1
+        while 0 < first < last and end - self.time[first - 1] <= window:
             first -= 1
         seconds = end - self.time[first]
         if first == last or seconds <= 0:

@@ -23,6 +23,7 @@ def log_line(scene: Scene, entry: LogEntry) -> Wordings:
         return (
             f"{who} finished ({reason}, {count(a, 'token')}): {count(b, 'block')} given back{kept}",
             f"{who} finished ({reason}): {count(b, 'block')} back" + (f", {c} stay cached" if c else ""),
+            f"{who} finished ({reason}): {count(b, 'block')} back",
             f"{who} finished ({reason})",
         )
     if entry.kind == Verdict.OFFLOAD:

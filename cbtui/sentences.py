@@ -44,6 +44,17 @@ def seconds(value: float | None) -> str:
     return f"{value / 3600:.1f}h"
 
 
+def brief(value: float | None) -> str:
+    """A duration in at most four characters: ``33ms``, ``0.8s``, ``12s``, ``5m``; ``--`` when unknown."""
+    if value is None or value < 0:
+        return "--"
+    if value < 0.0995:
+        return f"{value * 1000:.0f}ms"
+    if value < 9.95:
+        return f"{value:.1f}s"
+    return f"{value:.0f}s" if value < 99.5 else f"{min(value / 60, 999):.0f}m"
+
+
 def why(scene: Scene, story: Story) -> Wordings:
     """Why a request is where it is."""
     live = scene.live(story.key)

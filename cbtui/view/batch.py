@@ -234,5 +234,9 @@ def _unplanned(scene: Scene, width: int, gutter: int) -> Row:
     if gutter >= 10:
         row.right(str(scene.step + 1), gutter - 7).put(" ")
     row.put("--  ")
-    text = choose(("not planned yet: p shows what it would do", "not planned yet", ""), row.left, "")
+    if any(live.change.place != "done" for live in scene.picture.sequences.values()):
+        wordings = ("not planned yet: p shows what it would do", "not planned yet", "")
+    else:
+        wordings = ("nothing to do until somebody comes", "nothing to do", "")
+    text = choose(wordings, row.left, "")
     return row.put(text).done()

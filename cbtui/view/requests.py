@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from cbtui import sentences
-from cbtui.sentences import seconds
+from cbtui.sentences import brief, seconds
 from cbtui.stories import Story
 from cbtui.text import clean
 from cbtui.view.cells import Panel, Part, Row, RowBuilder, blank, choose, heading, width_of
@@ -272,7 +272,7 @@ def _numbers(scene: Scene, story: Story, state: str) -> str:
     cached = "--"
     if change is not None and story.prompt_tokens and 0 <= story.started <= scene.step:
         cached = f"{100 * change.cached_tokens / story.prompt_tokens:.0f}%"
-    ttft, itl = seconds(story.ttft(scene.step)), seconds(story.itl(scene.step))
+    ttft, itl = seconds(story.ttft(scene.step)), brief(story.itl(scene.step))
     columns = ((_done(scene, story), 8), (_blocks(scene, story), 7), (cached, 8), (ttft, 6), (itl, 5))
     return "".join(text.rjust(size) if len(text) < size else text[: size - 1].rjust(size) for text, size in columns)
 

@@ -148,6 +148,15 @@ def test_rates_need_two_steps() -> None:
     assert rig.state.rates() == (None, None)
     for _ in range(30):
         rig.step()
+    rig.now += 5
+    rig.step()
+    steps, _ = rig.state.rates()
+    assert steps == pytest.approx(0.2, abs=0.01), "a slow step is a pace"
+    rig.now += 60
+    rig.step()
+    assert rig.state.rates() == (None, None), "a pause is not"
+    for _ in range(70):
+        rig.step()
     steps, tokens = rig.state.rates()
     assert steps == pytest.approx(30, abs=2) and tokens == pytest.approx(steps, rel=0.05)
 

@@ -174,6 +174,8 @@ def test_unknown_numbers_are_dashes() -> None:
     row = next(row_text(r) for r in compose(rig.state, Chrome(), DARK, 120, 36).rows if "» prefill" in row_text(r))
     assert "96/200    0/10" in row and "--   --" in row
     assert "-- tok/s" in screen_text(compose(rig.state, Chrome(), DARK, 120, 36).rows)
+    durations = (None, 0.033, 0.84, 2.23, 12.34, 302, 1e9)
+    assert [sentences.brief(v) for v in durations] == ["--", "33ms", "0.8s", "2.2s", "12s", "5m", "999m"]
     assert sentences.seconds(None) == sentences.seconds(-1.0) == "--"
     assert [sentences.seconds(v) for v in (0.0004, 0.033, 0.84, 12.34, 302, 7200)] == [
         "0.4ms", "33ms", "0.84s", "12.3s", "5m02", "2.0h",
