@@ -18,9 +18,15 @@ from engine.run.sampler import Sampled, SampleJob, Sampler
 
 
 class Forward(Protocol):
-    """The model over one batch: writes keys and values, returns logits [sampling rows, vocabulary]."""
+    """The model over one batch: writes keys and values, returns logits [sampling rows, vocabulary].
+
+    A forward pass holds the model from its construction on; ``close`` gives it back as it was found, ``take`` takes it
+    again. One that finds the largest logits on its way leaves them in ``greedy``, see ``Sampler.sample``.
+    """
 
     def __call__(self, batch: Batch) -> torch.Tensor: ...
+
+    def take(self) -> None: ...
 
     def close(self) -> None: ...
 
@@ -31,6 +37,8 @@ class ModulesForward:
     def __init__(self, model: Any, layout: CacheLayout, store: KVStore, backend: str) -> None:
         self._model, self._store = model, store
         self._places, self._backend = layer_places(layout.groups), backend
+        # Four dimensions mean "made already", so that no mask is built; the paged attention has its own.
+        self._no_mask = torch.zeros((1, 1, 1, 1), dtype=torch.bool, device=store.keys[0].device)
         self._undo = ExitStack()
         self.take()
 
@@ -43,6 +51,7 @@ class ModulesForward:
     def __call__(self, batch: Batch) -> torch.Tensor:
         output = self._model(
             input_ids=batch.ids.unsqueeze(0),
+            attention_mask=self._no_mask,
             position_ids=batch.positions.unsqueeze(0),
             use_cache=False,
             logits_to_keep=batch.samples,
@@ -117,7 +126,7 @@ class ModelRunner:
                 if not slices:
                     return Ticket(slices, None, None)
                 job = self._sampler.prepare(slices)
-                sampled = self._sampler.sample(logits, job)
+                sampled = self._sampler.sample(logits, job, getattr(self._forward, "greedy", None))
                 self._carry(slices, sampled.tokens)
                 return Ticket(slices, job, sampled)
         except Exception as error:  # whatever the model raises must reach the requests of this step
@@ -150,9 +159,6 @@ class ModelRunner:
     @contextmanager
     def lend(self) -> Iterator[None]:
         """The model as it was found, for others to use while no step is in flight."""
-        if not isinstance(self._forward, ModulesForward):
-            yield
-            return
         self._forward.close()
         try:
             yield

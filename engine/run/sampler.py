@@ -4,13 +4,27 @@ from dataclasses import dataclass, field
 
 import torch
 
+from engine.core.errors import EngineError
 from engine.core.plan import Slice
-from engine.core.request import SamplingParams
+from engine.core.request import SamplingParams, Sequence
 from engine.run.noise import gumbel, request_seed, step_key
-from engine.run.processors import RowRequest, changes_logits, process
+from engine.run.processors import Edits, RowRules, changes_logits
+
+SOUND, NOT_FINITE, NOTHING_LEFT = 0, 1, 2
+REASONS = {NOT_FINITE: "non-finite logits", NOTHING_LEFT: "bans leave no token to choose"}
 
 _NUCLEUS = 256
 """How many of the likeliest are sorted before the whole row is; the nucleus of a trained model is rarely wider."""
+
+
+@dataclass(slots=True)
+class _Row:
+    """What is known of the sequence that holds a row: its seed, and its rules where it has any."""
+
+    seq: Sequence
+    plain: bool
+    seed: int
+    rules: RowRules | None
 
 
 @dataclass(slots=True)
@@ -18,13 +32,13 @@ class SampleJob:
     """What the sampler has to know about a step, read at launch.
 
     Attributes:
-        processed: rows whose logits are changed first.
+        edits: changes to the logits, or None.
         drawn: rows that are drawn rather than greedy; ``params`` and ``keys`` run parallel to it.
         wanted: row -> number of top log-probabilities (0 for the sampled token's only).
     """
 
     count: int
-    processed: list[RowRequest] = field(default_factory=list)
+    edits: Edits | None = None
     drawn: list[int] = field(default_factory=list)
     params: list[SamplingParams] = field(default_factory=list)
     keys: list[tuple[int, int]] = field(default_factory=list)
@@ -33,51 +47,61 @@ class SampleJob:
 
 @dataclass(slots=True)
 class Sampled:
-    """Tokens int64 [rows] and whether each row was sound, bool [rows], on the device; and the log-probabilities."""
+    """The outcome on the device.
+
+    Attributes:
+        tokens: int64 [rows].
+        faults: int64 [rows], SOUND or why the row has no token.
+        logprobs: float32, raw log-probability of the sampled token of each wanted row, in the job's order; or None.
+        top: row -> (log-probabilities, ids) of the likeliest tokens.
+    """
 
     tokens: torch.Tensor
-    sound: torch.Tensor
+    faults: torch.Tensor
     logprobs: torch.Tensor | None = None
     top: dict[int, tuple[torch.Tensor, torch.Tensor]] = field(default_factory=dict)
 
 
 class Sampler:
-    """Draws one token per row. Keeps the seed of each running request."""
+    """Draws one token per row. Keeps seed and rules of the sequence in each row while it runs."""
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
-        self._plain: dict[SamplingParams, bool] = {}
+        self._rows: dict[int, _Row] = {}
 
     def prepare(self, slices: list[Slice]) -> SampleJob:
         """Read what the sampling slices ask for; after this the scheduler may change their sequences."""
         job = SampleJob(len(slices))
-        for row, piece in enumerate(slices):
-            request = piece.seq.request
-            params = request.sampling
-            if self._is_plain(params):
-                continue
-            if not params.is_greedy:
-                job.drawn.append(row)
-                job.params.append(params)
-                seed = request_seed(self._seed, params.seed, request.request_id, piece.seq.child)
-                job.keys.append(step_key(seed, piece.position))
-            if params.logprobs >= 0:
-                job.wanted[row] = params.logprobs
-            if changes_logits(params):
-                tokens, prompt = tuple(piece.seq.tokens), piece.seq.num_prompt
-                eos = tuple(sorted(request.eos_ids))
-                job.processed.append(RowRequest(row, params, tokens, prompt, eos, piece.position))
+        for index, piece in enumerate(slices):
+            seq = piece.seq
+            row = self._rows.get(seq.row)
+            if row is None or row.seq is not seq:
+                row = self._rows[seq.row] = self._meet(seq)
+            if not row.plain:
+                self._read(job, index, piece, row)
         return job
 
-    def _is_plain(self, params: SamplingParams) -> bool:
-        """Greedy with nothing asked for. Remembered, because most requests of a batch share their parameters."""
-        plain = self._plain.get(params)
-        if plain is None:
-            if len(self._plain) > 4096:
-                self._plain.clear()
-            plain = params.is_greedy and params.logprobs < 0 and not changes_logits(params)
-            self._plain[params] = plain
-        return plain
+    def _meet(self, seq: Sequence) -> _Row:
+        params = seq.request.sampling
+        rules = RowRules(seq) if changes_logits(params) else None
+        plain = params.is_greedy and params.logprobs < 0 and rules is None
+        return _Row(seq, plain, request_seed(self._seed, params.seed, seq.request.request_id, seq.child), rules)
+
+    @staticmethod
+    def _read(job: SampleJob, index: int, piece: Slice, row: _Row) -> None:
+        params = row.seq.request.sampling
+        if not params.is_greedy:
+            job.drawn.append(index)
+            job.params.append(params)
+            job.keys.append(step_key(row.seed, piece.position))
+        if params.logprobs >= 0:
+            job.wanted[index] = params.logprobs
+        if row.rules is not None:
+            if piece.carry and row.rules.history is not None:
+                raise EngineError(f"{row.seq.output_id} needs its last token before it is known; it may not be carried")
+            if job.edits is None:
+                job.edits = Edits()
+            job.edits.add(index, row.rules, row.seq.tokens, piece.position)
 
     def sample(self, logits: torch.Tensor, job: SampleJob) -> Sampled:
         """Draw a token for each row.
@@ -86,39 +110,33 @@ class Sampler:
             logits: [rows, vocabulary], any float type; may be changed.
             job: from ``prepare``, for the same rows.
         """
-        logprobs, top = self._logprobs(logits, job)
+        wanted = torch.tensor(list(job.wanted), device=logits.device) if job.wanted else None
+        raw = None if wanted is None else logits[wanted].float().log_softmax(-1)
         peak, tokens = logits.max(dim=-1)
-        sound = peak.isfinite()
-        if job.processed:
+        faults = (~peak.isfinite()).long() * NOT_FINITE
+        if job.edits is not None:
             logits = logits.float()
-            process(logits, job.processed)
-            rows = torch.tensor([request.row for request in job.processed], device=logits.device)
-            tokens[rows] = logits[rows].argmax(dim=-1)
+            job.edits.apply(logits)
+            rows = torch.tensor(job.edits.rows, device=logits.device)
+            peak, tokens[rows] = logits[rows].max(dim=-1)
+            faults[rows] = torch.where((faults[rows] == SOUND) & ~peak.isfinite(), NOTHING_LEFT, faults[rows])
         if job.drawn:
             rows = torch.tensor(job.drawn, device=logits.device)
-            scores = logits[rows].float()
-            # A row without a finite peak would poison nothing but itself; zeros keep the arithmetic quiet.
-            scores[~sound[rows]] = 0.0
+            # A row that has failed already is drawn from zeros, which keeps the arithmetic quiet.
+            scores = logits[rows].float().masked_fill_((faults[rows] != SOUND)[:, None], 0.0)
             tokens[rows] = draw(scores, job.params, job.keys)
-        chosen = None if logprobs is None else logprobs.gather(1, tokens[:, None]).squeeze(1)
-        return Sampled(tokens, sound, chosen, top)
-
-    @staticmethod
-    def _logprobs(
-        logits: torch.Tensor, job: SampleJob
-    ) -> tuple[torch.Tensor | None, dict[int, tuple[torch.Tensor, torch.Tensor]]]:
-        """Raw log-probabilities, before anything changes the logits: [rows, vocabulary], and each row's top ones."""
-        if not job.wanted:
-            return None, {}
-        logprobs = logits.float().log_softmax(-1)
-        return logprobs, {row: tuple(logprobs[row].topk(n)) for row, n in job.wanted.items() if n}  # type: ignore[misc]
+        if raw is None or wanted is None:
+            return Sampled(tokens, faults)
+        chosen = raw.gather(1, tokens[wanted, None]).squeeze(1)
+        top = {row: tuple(raw[i].topk(n)) for i, (row, n) in enumerate(job.wanted.items()) if n}
+        return Sampled(tokens, faults, chosen, top)  # type: ignore[arg-type]
 
 
 def draw(scores: torch.Tensor, params: list[SamplingParams], keys: list[tuple[int, int]]) -> torch.Tensor:
     """Temperature, then top-k, top-p and min-p, then the largest score plus Gumbel noise.
 
     The largest of ``score + Gumbel noise`` is distributed as the softmax of the scores. Tokens that tie with the last
-    one kept by top-k, top-p or min-p are kept too.
+    one kept by top-k, top-p or min-p are kept too. How a row is handled depends on its own parameters only.
 
     Args:
         scores: float32 [rows, vocabulary], finite peaks; changed.
@@ -127,44 +145,81 @@ def draw(scores: torch.Tensor, params: list[SamplingParams], keys: list[tuple[in
     Returns:
         int64 [rows] token ids.
     """
-    device, vocabulary = scores.device, scores.shape[-1]
-    scores /= torch.tensor([[p.temperature] for p in params], device=device)
-    top_k = [p.top_k if 0 < p.top_k < vocabulary else vocabulary for p in params]
-    narrow = all(k <= _NUCLEUS for k in top_k) or all(p.top_p < 1.0 for p in params)
-    if narrow:
-        width = min(vocabulary, max(_NUCLEUS, max((k for k in top_k if k < vocabulary), default=0)))
-        best, ids = scores.topk(width)
-        kept, complete = _filter(best, torch.logsumexp(scores, -1, keepdim=True), top_k, params)
-        if complete:
-            return _pick(kept, ids, keys)
-    best, ids = scores.sort(dim=-1, descending=True, stable=True)
-    kept, _ = _filter(best, torch.logsumexp(scores, -1, keepdim=True), top_k, params)
-    return _pick(kept, ids, keys)
+    scores /= torch.tensor([[p.temperature] for p in params], device=scores.device)
+    kinds: dict[int, list[int]] = {}
+    for row, p in enumerate(params):
+        kinds.setdefault(_width(p, scores.shape[-1]), []).append(row)
+    if len(kinds) == 1:
+        return _draw_alike(scores, params, keys, next(iter(kinds)))
+    tokens = torch.empty(len(params), dtype=torch.int64, device=scores.device)
+    for width, members in kinds.items():
+        where = torch.tensor(members, device=scores.device)
+        tokens[where] = _draw_alike(scores[where], [params[m] for m in members], [keys[m] for m in members], width)
+    return tokens
 
 
-def _filter(
-    best: torch.Tensor, mass: torch.Tensor, top_k: list[int], params: list[SamplingParams]
-) -> tuple[torch.Tensor, bool]:
-    """Scores in falling order [rows, width] with those that are cut away at -inf, and whether ``width`` was enough."""
+def _width(params: SamplingParams, vocabulary: int) -> int:
+    """How many of the likeliest tokens to look at: 0 for all of them, unsorted."""
+    if 0 < params.top_k < vocabulary:
+        return min(vocabulary, max(64, 1 << params.top_k.bit_length()))
+    return min(vocabulary, _NUCLEUS) if params.top_p < 1.0 else 0
+
+
+def _draw_alike(
+    scores: torch.Tensor, params: list[SamplingParams], keys: list[tuple[int, int]], width: int
+) -> torch.Tensor:
+    """Draw rows of one width."""
+    device = scores.device
+    if not width:
+        if any(p.min_p > 0 for p in params):
+            least = torch.tensor([[p.min_p] for p in params], device=device).log_()
+            scores.masked_fill_(scores < scores.amax(-1, keepdim=True) + least, float("-inf"))
+        return gumbel(keys, torch.arange(scores.shape[-1], device=device)).add_(scores).argmax(-1)
+    shares = scores.softmax(-1) if any(p.top_k == 0 or p.top_k >= scores.shape[-1] for p in params) else None
+    if device.type != "cpu":
+        # Asking whether a few were enough would make the host wait for the device; sorting all is cheap there.
+        return _draw_sorted(*scores.sort(dim=-1, descending=True, stable=True), shares, params, keys)[0]
+    tokens, enough = _draw_sorted(*scores.topk(width), shares, params, keys)
+    if not bool(enough.all()):
+        short = (~enough).nonzero().squeeze(1)
+        best, ids = scores[short].sort(dim=-1, descending=True, stable=True)
+        members = short.tolist()
+        some = None if shares is None else shares[short]
+        tokens[short], _ = _draw_sorted(best, ids, some, [params[m] for m in members], [keys[m] for m in members])
+    return tokens
+
+
+def _draw_sorted(
+    best: torch.Tensor,
+    ids: torch.Tensor,
+    shares: torch.Tensor | None,
+    params: list[SamplingParams],
+    keys: list[tuple[int, int]],
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Filter and draw.
+
+    Args:
+        best, ids: [rows, width], the largest scores in falling order and their tokens.
+        shares: [rows, vocabulary], probability of every token; None when all rows have a top-k.
+        params, keys: one per row.
+
+    Returns:
+        int64 [rows] tokens, and bool [rows]: whether nothing beyond ``width`` could have been kept.
+    """
     device, width = best.device, best.shape[1]
-    last = torch.tensor([[min(k, width) - 1] for k in top_k], device=device)
-    limited = torch.tensor([[k <= width] for k in top_k], device=device)
-    keep = ~limited | (best >= best.gather(1, last))
+    limit = torch.tensor([[p.top_k if 0 < p.top_k < width else width] for p in params], device=device)
+    limited = torch.tensor([[0 < p.top_k < width] for p in params], device=device)
+    keep = ~limited | (best >= best.gather(1, limit - 1))
     # With top-k the nucleus is taken of what top-k left.
-    total = torch.where(limited, best.masked_fill(~keep, float("-inf")).logsumexp(-1, keepdim=True), mass)
-    share = (best - total).exp().masked_fill(~keep, 0.0)
+    share = best.masked_fill(~keep, float("-inf")).softmax(-1)
+    if shares is not None:
+        share = torch.where(limited, share, shares.gather(1, ids))
     before = share.cumsum(-1) - share
     top_p = torch.tensor([[p.top_p] for p in params], device=device)
-    inside = (before < top_p) | (top_p >= 1.0)
-    edge = best.masked_fill(~(inside & keep), float("inf")).amin(-1, keepdim=True)
-    keep &= best >= edge
+    inside = keep & ((before < top_p) | (top_p >= 1.0))
+    inside[:, 0] = True
+    keep &= best >= best.masked_fill(~inside, float("inf")).amin(-1, keepdim=True)
     min_p = torch.tensor([[p.min_p] for p in params], device=device)
     keep &= (best >= best[:, :1] + min_p.log()) | (min_p <= 0)
-    complete = bool((~keep[:, -1]).all()) or width >= max(top_k)
-    return best.masked_fill(~keep, float("-inf")), complete
-
-
-def _pick(kept: torch.Tensor, ids: torch.Tensor, keys: list[tuple[int, int]]) -> torch.Tensor:
-    """The id whose score plus noise is largest."""
-    winner = (kept + gumbel(keys, ids)).argmax(-1, keepdim=True)
-    return ids.gather(1, winner).squeeze(1)
+    winner = gumbel(keys, ids).add_(best).masked_fill_(~keep, float("-inf")).argmax(-1, keepdim=True)
+    return ids.gather(1, winner).squeeze(1), ~keep[:, -1]

@@ -1,0 +1,87 @@
+"""Which forward pass runs a model on this machine, and why."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from engine.core.errors import ConfigError
+from engine.core.layout import CacheLayout
+from engine.run.fast.build import BuildError, load_kernels
+from engine.run.fast.native import NativeForward
+from engine.run.fast.packed_modules import PackedModulesForward, packing_problem
+from engine.run.fast.spec import UnknownModel, read_spec
+from engine.run.kv_store import KVStore
+from engine.run.model_runner import Forward, ModulesForward
+
+Make = Callable[[CacheLayout, KVStore, str], Forward]
+"""Builds a forward pass for a cache; the last argument is the attention backend of the model's modules."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A forward pass that works here.
+
+    Attributes:
+        kind: "fast" (compiled kernels), "packed" (the model's modules, oneDNN weights) or "modules".
+        reason: why this one, for the configuration page.
+        notice: a sentence when a quicker one was expected and is not to be had, else "".
+        make: builds it.
+    """
+
+    kind: str
+    reason: str
+    notice: str
+    make: Make
+
+
+def choose_forward(model: Any, wanted: str = "auto") -> Choice:
+    """Decide, trying what has to be tried: the kernels are compiled here on first use (a few seconds).
+
+    Args:
+        wanted: "auto" takes the quickest that works; "fast", "packed" and "modules" ask for one.
+
+    Raises:
+        ConfigError: what was asked for cannot run this model here.
+    """
+    device, dtype = model.device, model.dtype
+
+    def modules(layout: CacheLayout, store: KVStore, backend: str) -> Forward:
+        return ModulesForward(model, layout, store, backend)
+
+    def packed(layout: CacheLayout, store: KVStore, backend: str) -> Forward:
+        return PackedModulesForward(model, layout, store, backend)
+
+    if wanted == "modules":
+        return Choice("modules", "user", "", modules)
+    if device.type != "cpu":
+        if wanted != "auto":
+            raise ConfigError(f"forward={wanted!r} is for models on the CPU, this one is on {device}; use 'auto'")
+        return Choice("modules", f"{device.type} model", "", modules)
+    trouble = ""
+    if wanted in ("auto", "fast"):
+        try:
+            make = _fast(model)
+            return Choice("fast", "user" if wanted == "fast" else "known architecture, compiler found", "", make)
+        except (UnknownModel, BuildError) as error:
+            trouble = str(error)
+        if wanted == "fast":
+            raise ConfigError(f"forward='fast' cannot run this model here: {trouble}; use 'auto'")
+    problem = packing_problem(dtype)
+    if problem is None:
+        return Choice("packed", "user" if wanted == "packed" else trouble, _slower(trouble), packed)
+    if wanted == "packed":
+        raise ConfigError(f"forward='packed' cannot run this model here: {problem}; use 'auto'")
+    return Choice("modules", f"{trouble}; {problem}", _slower(trouble), modules)
+
+
+def _slower(trouble: str) -> str:
+    return f"the fast CPU path is off ({trouble}); the model's own modules run, which is slower" if trouble else ""
+
+
+def _fast(model: Any) -> Make:
+    library = load_kernels(read_spec(model).dtype)
+
+    def make(layout: CacheLayout, store: KVStore, backend: str) -> Forward:
+        return NativeForward(model, library, layout, store)
+
+    return make

@@ -1,0 +1,187 @@
+"""The fast forward pass: one call into the compiled kernels per step."""
+
+import ctypes
+from ctypes import POINTER, c_float, c_int32, c_void_p
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from engine.core.layout import CacheLayout
+from engine.run.batch import Batch
+from engine.run.fast.packing import PackedWeight, Packer
+from engine.run.fast.spec import LayerSpec, read_spec
+from engine.run.kv_store import KVStore
+
+
+class _Weight(ctypes.Structure):
+    _fields_ = [("data", c_void_p), ("bias", c_void_p), ("n", c_int32), ("k", c_int32)]
+
+
+class _Layer(ctypes.Structure):
+    _fields_ = [
+        *((name, _Weight) for name in ("qkv", "out", "gate_up", "down")),
+        *(
+            (name, c_void_p)
+            for name in ("attn_norm", "attn_post_norm", "mlp_norm", "mlp_post_norm", "q_norm", "k_norm")
+        ),
+        *((name, c_void_p) for name in ("keys", "values")),
+        *((name, c_float) for name in ("scale", "softcap")),
+        *((name, c_int32) for name in ("window", "group", "rotary")),
+    ]
+
+
+class _Model(ctypes.Structure):
+    _fields_ = [
+        ("layers", POINTER(_Layer)),
+        ("head", _Weight),
+        ("embedding", c_void_p),
+        ("final_norm", c_void_p),
+        *((name, c_float) for name in ("eps", "embedding_scale", "logit_softcap")),
+        *((name, c_int32) for name in ("num_layers", "hidden", "heads", "kv_heads", "head_dim", "activation")),
+    ]
+
+
+class _Batch(ctypes.Structure):
+    _fields_ = [
+        *((name, c_void_p) for name in ("tokens", "starts", "lengths")),
+        ("tables", POINTER(c_void_p)),
+        ("rotary", POINTER(c_void_p)),
+        *((name, c_void_p) for name in ("samples", "logits", "best")),
+        *((name, c_int32) for name in ("rows", "slices", "num_samples", "page_size", "table_width", "threads")),
+    ]
+
+
+class NativeForward:
+    """Runs steps of one model over one paged cache. Takes the model's weights until ``close``.
+
+    Attributes:
+        greedy: int64 [sampling rows] of the last step: the lowest index of each row's largest logit, -1 where a logit
+            is not finite.
+    """
+
+    greedy: Tensor
+
+    def __init__(self, model: Any, library: ctypes.CDLL, layout: CacheLayout, store: KVStore) -> None:
+        """Takes the model.
+
+        Args:
+            model: one that ``read_spec`` describes.
+            library: kernels built for the model's element type.
+            layout: layer groups and page size.
+            store: the cache; its element type is the model's.
+        """
+        self._source, self._library, self._layout, self._store = model, library, layout, store
+        self._columns = int(library.block_columns())
+        self._packer = Packer(library)
+        self.take()
+
+    def take(self) -> None:
+        """Packs the weights and empties those of the modules, until ``close``."""
+        spec = self._spec = read_spec(self._source)
+        self._kept: list[Any] = []  # what the raw pointers below point into
+        self._layers = (_Layer * len(spec.layers))()
+        for group in self._layout.groups:
+            for page, index in enumerate(group.layers):
+                keys, values = self._store.keys[page], self._store.values[page]
+                self._layers[index] = self._layer(spec.layers[index], keys, values, group.window, group.index)
+        self._model = _Model(
+            layers=self._layers,
+            head=self._weight(self._packer.pack([spec.head])),
+            embedding=self._address(None if spec.tied else spec.embedding.weight),
+            final_norm=self._address(spec.final_norm),
+            eps=spec.eps,
+            embedding_scale=spec.embedding_scale,
+            logit_softcap=spec.logit_softcap,
+            num_layers=len(spec.layers),
+            hidden=spec.hidden,
+            heads=spec.heads,
+            kv_heads=spec.kv_heads,
+            head_dim=spec.head_dim,
+            activation=spec.activation,
+        )
+        self._guard = self._source.register_forward_pre_hook(_refuse)
+
+    def _address(self, tensor: Tensor | None) -> int | None:
+        if tensor is None:
+            return None
+        self._kept.append(tensor)
+        return tensor.data_ptr()
+
+    def _weight(self, packed: PackedWeight) -> _Weight:
+        return _Weight(self._address(packed.data), self._address(packed.bias), packed.n, packed.k)
+
+    def _layer(self, layer: LayerSpec, keys: Tensor, values: Tensor, window: int | None, group: int) -> _Layer:
+        pack = self._packer.pack
+        return _Layer(
+            qkv=self._weight(pack(layer.qkv)),
+            out=self._weight(pack([layer.out])),
+            gate_up=self._weight(pack(layer.gate_up, gated=True)),
+            down=self._weight(pack([layer.down])),
+            attn_norm=self._address(layer.attn_norm),
+            attn_post_norm=self._address(layer.attn_post_norm),
+            mlp_norm=self._address(layer.mlp_norm),
+            mlp_post_norm=self._address(layer.mlp_post_norm),
+            q_norm=self._address(layer.q_norm),
+            k_norm=self._address(layer.k_norm),
+            keys=keys.data_ptr(),
+            values=values.data_ptr(),
+            scale=layer.scale,
+            softcap=layer.softcap,
+            window=window or 0,
+            group=group,
+            rotary=layer.rotary,
+        )
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """One step: writes keys and values of every token and returns the logits of the sampling rows.
+
+        Returns:
+            float32 [sampling rows, vocab_size]. ``greedy`` holds each row's best id afterwards.
+        """
+        n, vocab = len(batch.samples), self._model.head.n
+        logits = torch.empty(n, -(-vocab // self._columns) * self._columns)
+        self.greedy = torch.empty(n, dtype=torch.int64)
+        tables = [np.ascontiguousarray(table) for table in batch.tables]
+        rotary = [self._rotary(batch.positions, *table) for table in self._spec.rotaries]
+        arguments = _Batch(
+            tokens=batch.ids.data_ptr(),
+            starts=batch.starts.ctypes.data,
+            lengths=batch.lengths.ctypes.data,
+            tables=(c_void_p * len(tables))(*(table.ctypes.data for table in tables)),
+            rotary=(c_void_p * len(rotary))(*(table.data_ptr() for table in rotary)),
+            samples=batch.samples.data_ptr(),
+            logits=logits.data_ptr(),
+            best=self.greedy.data_ptr(),
+            rows=len(batch.ids),
+            slices=len(batch.starts),
+            num_samples=n,
+            page_size=self._layout.page_size,
+            table_width=tables[0].shape[1],
+            threads=torch.get_num_threads(),
+        )
+        self._library.forward(ctypes.byref(self._model), ctypes.byref(arguments))
+        return logits[:, :vocab]
+
+    @staticmethod
+    def _rotary(positions: Tensor, frequencies: Tensor, factor: float) -> Tensor:
+        """Cosines and sines, float32 [rows, 2, head_dim / 2]."""
+        angles = torch.outer(positions.float(), frequencies)
+        table = torch.empty(len(positions), 2, len(frequencies))
+        torch.cos(angles, out=table[:, 0])
+        torch.sin(angles, out=table[:, 1])
+        return table if factor == 1.0 else table.mul_(factor)
+
+    def close(self) -> None:
+        """Gives the weights back to the model, bit by bit."""
+        self._guard.remove()
+        self._packer.restore()
+        self._kept.clear()
+
+
+def _refuse(model: Any, *_: Any) -> None:
+    raise RuntimeError(
+        f"{type(model).__name__} was called outside the engine while its weights are packed for it; stop or pause the"
+        " engine first"
+    )
