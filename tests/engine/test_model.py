@@ -101,6 +101,30 @@ class TestIsolation:
         found = run(engine_of(model), {"prompt": form(prompt(1, 6)), "id": "a", "max_new_tokens": 4})
         assert found["a"].generated_tokens == reference(model, prompt(1, 6), 4)
 
+    @pytest.mark.parametrize("attention", ["eager", "sdpa"])
+    @pytest.mark.parametrize("kind", ["llama", "mistral", "gemma3"])
+    def test_plain_passes_beside_a_running_engine_are_what_they_were(self, kind, attention):
+        model = tiny_model(kind)
+        model.set_attn_implementation(attention)
+        ids = torch.tensor([prompt(1, 14), prompt(2, 14)])
+
+        def probe():
+            model.zero_grad()
+            output = model(input_ids=ids, labels=ids)
+            output.loss.backward()
+            return output.logits.tolist(), model.get_input_embeddings().weight.grad.tolist()
+
+        before, generated = probe(), reference(model, prompt(3, 9), 12)
+        engine = engine_of(model)
+        engine.submit(prompt(1, 6), "a", max_new_tokens=12)
+        for _ in range(3):
+            engine.step()
+        assert probe() == before
+        assert reference(model, prompt(3, 9), 12) == generated
+        found = run(engine)
+        assert probe() == before
+        assert found["a"].generated_tokens == reference(model, prompt(1, 6), 12)
+
     def test_the_model_is_the_same_before_in_a_pause_and_after(self):
         model = tiny_model("gemma2").train()
 
