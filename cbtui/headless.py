@@ -5,16 +5,19 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cbtui.launch import RequestSpec
 from cbtui.options import Choices, OptionError
 from cbtui.prompts import encode
 from cbtui.show import LoadLine, StatusLine
-from cbtui.start import ask_fetch, load_model, make_manager, requests_of, watchable_config
+from cbtui.start import ask_fetch, load_model, plan_engine, requests_of
 from cbtui.submit import submit
-from engine.core.errors import RequestError
+from engine.core.errors import EngineError, RequestError
 from engine.core.request import FinishReason, GenerationOutput
+
+if TYPE_CHECKING:
+    from engine.loading import Loaded
 
 OK, FAILED = 0, 1
 
@@ -42,17 +45,26 @@ def generate(choices: Choices, *, as_json: bool = False) -> int:
     Raises:
         OptionError: there is no prompt. LoadError, ConfigError, EngineError: as they come.
     """
+    from engine.manager import ContinuousBatchingManager
+
     specs = requests_of(choices) or _from_standard_input(choices)
     with LoadLine() as line:
         loaded = load_model(choices, line, ask_fetch)
-    manager = make_manager(loaded, choices.config)
+    blueprint = plan_engine(loaded, choices.config)
+    _tell(loaded, blueprint.notices)
+    manager = ContinuousBatchingManager(loaded.model, blueprint=blueprint)
     manager.start()
     try:
         if len(specs) == 1 and specs[0].copies == 1 and not as_json and sys.stdout.isatty():
-            return _stream(manager, loaded.tokenizer, specs[0])
-        return _batch(manager, loaded.tokenizer, specs, as_json)
+            code = _stream(manager, loaded.tokenizer, specs[0])
+        else:
+            code = _batch(manager, loaded.tokenizer, specs, as_json)
+        if manager.status.state == "failed":
+            raise EngineError(str(manager.status.error))
+        return code
     finally:
-        manager.stop(block=True, timeout=10.0, hard_stop=True)
+        if manager.is_running():
+            manager.stop(block=True, timeout=10.0, hard_stop=True)
 
 
 def once(choices: Choices, size: tuple[int, int], theme: str, ascii: bool, mode: int, steps: int | None) -> int:
@@ -64,6 +76,9 @@ def once(choices: Choices, size: tuple[int, int], theme: str, ascii: bool, mode:
 
     Returns:
         0, or 1 when a request was refused.
+
+    Raises:
+        EngineError: the engine died; the frame that shows it was printed.
     """
     from cbtui.offscreen import Offscreen
     from cbtui.theme import theme_named
@@ -72,14 +87,28 @@ def once(choices: Choices, size: tuple[int, int], theme: str, ascii: bool, mode:
     specs = requests_of(choices)
     with LoadLine() as line:
         loaded = load_model(choices, line, ask_fetch)
-    monitor = Offscreen(loaded, {**watchable_config(loaded), **choices.config})
+    monitor = Offscreen(loaded, choices.config)
+    _tell(loaded, monitor.notices)
     for spec in specs:
         monitor.add(spec)
     monitor.run(steps)
     print(screen_text(monitor.rows(size, theme_named(theme, ascii_only=ascii), mode=mode)), end="")
     for prompt, reason in monitor.refused:
         print(f"cbtui: refused: {prompt[:60]}: {reason}", file=sys.stderr)
+    if monitor.error is not None:
+        raise EngineError(monitor.error)
     return FAILED if monitor.refused else OK
+
+
+def _tell(loaded: "Loaded", notices: Sequence[str]) -> None:
+    """What was decided for the person, on standard error."""
+    print(
+        f"{loaded.name}: {loaded.num_parameters / 1e6:.1f} M weights on {loaded.device.value} [{loaded.device.reason}] "
+        f"in {loaded.dtype.value} [{loaded.dtype.reason}], loaded in {loaded.seconds:.1f} s",
+        file=sys.stderr,
+    )
+    for notice in notices:
+        print(f"note: {notice}", file=sys.stderr)
 
 
 def prompt_ids(tokenizer: Any, spec: RequestSpec) -> list[int]:

@@ -3,6 +3,7 @@
 No thread and no timer is involved, so the same requests give the same steps.
 """
 
+import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from cbtui.keys import Situation, keymap
 from cbtui.launch import RequestSpec
 from cbtui.model import MonitorState
 from cbtui.prompts import encode
+from cbtui.start import plan_engine, watchable_config
 from cbtui.submit import submit
 from cbtui.theme import Theme
 from cbtui.tokens import TokenizerText
@@ -18,9 +20,13 @@ from cbtui.view.cells import Row
 from cbtui.view.chrome import Chrome
 from cbtui.view.frame import compose
 from engine.core.errors import RequestError
+from engine.core.request import FinishReason
 
 if TYPE_CHECKING:
     from engine.loading import Loaded
+
+
+logger = logging.getLogger(__name__)
 
 
 class Offscreen:
@@ -28,18 +34,22 @@ class Offscreen:
 
     Args:
         loaded: the model.
-        config: fields of ``ContinuousBatchingConfig``.
+        config: fields of ``ContinuousBatchingConfig`` a person set; the monitor's own defaults for the others.
 
     Attributes:
         state: the folded records. refused: (prompt, reason) of requests the engine did not take.
+        notices: what the engine switched off, clamped or left out.
+        error: why the engine died, None while it is well.
     """
 
     def __init__(self, loaded: "Loaded", config: Mapping[str, Any]) -> None:
-        from engine.core.options import ContinuousBatchingConfig
         from engine.loop import Engine
 
-        self.engine = Engine(loaded.model, tokenizer=loaded.tokenizer, config=ContinuousBatchingConfig(**config))
+        blueprint = plan_engine(loaded, config, watchable_config(loaded))
+        self.notices = blueprint.notices
+        self.engine = Engine(loaded.model, blueprint=blueprint)
         self.refused: list[tuple[str, str]] = []
+        self.error: str | None = None
         self._loaded = loaded
         self.engine.tap.attach()
         self.state = MonitorState(self.engine.keyframe(), text=TokenizerText.of(loaded.tokenizer))
@@ -56,9 +66,16 @@ class Offscreen:
         return taken
 
     def step(self) -> bool:
-        """One step of the engine, shown in ``state``. False when there was nothing to do."""
+        """One step of the engine, shown in ``state``. False when there was nothing to do, or the engine died."""
+        if self.error is not None:
+            return False
         self.engine.want_preview()  # what is planned next tells why the others wait
-        worked = self.engine.step()
+        try:
+            worked = self.engine.step()
+        except Exception as error:  # whatever it is, the last frame shows it
+            worked, self.error = False, f"step {self.state.step + 1} failed: {type(error).__name__}: {error}"
+            logger.error("the engine died", exc_info=error)
+            self.engine.fail(FinishReason.FAILED, self.error)
         records, _ = self.engine.tap.read(self.state.step)
         self.state.extend(records)
         return worked
@@ -85,5 +102,6 @@ class Offscreen:
             selected_ended=chrome["selected"] not in running,
         )
         keys = hints(situation, chrome.get("mode", 1), keymap())
-        shown = Chrome(model=self._loaded.name, keys=keys, **chrome)
+        chrome.setdefault("engine", "running" if self.error is None else "failed")
+        shown = Chrome(model=self._loaded.name, keys=keys, error=self.error, **chrome)
         return tuple(compose(self.state, shown, theme, *size).rows)

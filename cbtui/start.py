@@ -2,6 +2,7 @@
 
 import os
 import sys
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from engine.core.errors import LoadError
 from engine.models.known import KNOWN
 
 if TYPE_CHECKING:
+    from engine.blueprint import Blueprint
     from engine.loading import Loaded
     from engine.models import KnownModel, LoadProgress
 
@@ -24,6 +26,8 @@ WATCHABLE_BLOCKS = 256
 
 WATCHABLE: Mapping[str, Any] = {"page_size": 16, "max_batch_tokens": 64, "max_requests_per_batch": 16}
 """The monitor's own defaults: small enough that pages fill, budgets bind and rows run out while somebody looks."""
+
+OWN_REASON = "the monitor's own, small enough to watch"
 
 
 def default_threads() -> tuple[int, str]:
@@ -72,7 +76,7 @@ def launch(
         name=choices.model,
         load=lambda progress: load_model(choices, progress, lambda known: True),
         make_manager=lambda loaded, changes: make_manager(
-            loaded, {**watchable_config(loaded), **choices.config, **changes}
+            loaded, {**choices.config, **changes}, watchable_config(loaded)
         ),
         prompts=prompts,
         defaults=choices.spec,
@@ -149,11 +153,36 @@ def watchable_config(loaded: "Loaded") -> dict[str, Any]:
     return {**WATCHABLE, "num_blocks": max(32, WATCHABLE_BLOCKS // groups)}
 
 
-def make_manager(loaded: "Loaded", config: Mapping[str, Any]) -> Any:
-    """An engine for a loaded model, not started. ``config`` holds fields of ``ContinuousBatchingConfig``."""
+def plan_engine(loaded: "Loaded", config: Mapping[str, Any], own: Mapping[str, Any] | None = None) -> "Blueprint":
+    """Everything decided about an engine, nothing allocated yet.
+
+    Args:
+        config: fields of ``ContinuousBatchingConfig`` that a person set.
+        own: the monitor's defaults for what was not set; their reason says so.
+
+    Raises:
+        ConfigError: this configuration is not possible here.
+    """
+    from engine.blueprint import draw
+    from engine.core.config import Resolved
     from engine.core.options import ContinuousBatchingConfig
+
+    own = own or {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # the same sentences are in the blueprint's notices
+        wanted = ContinuousBatchingConfig(**{**own, **config})
+        blueprint = draw(loaded.model, loaded.tokenizer, config=wanted)
+    decided = dict(blueprint.config.items())
+    reasons = {
+        name: Resolved(decided[name].value, OWN_REASON)
+        for name in own
+        if name not in config and decided[name].reason == "user"
+    }
+    return replace(blueprint, config=replace(blueprint.config, **reasons))
+
+
+def make_manager(loaded: "Loaded", config: Mapping[str, Any], own: Mapping[str, Any] | None = None) -> Any:
+    """An engine on a thread of its own for a loaded model, not started. Arguments and errors as ``plan_engine``."""
     from engine.manager import ContinuousBatchingManager
 
-    return ContinuousBatchingManager(
-        loaded.model, tokenizer=loaded.tokenizer, config=ContinuousBatchingConfig(**config)
-    )
+    return ContinuousBatchingManager(loaded.model, blueprint=plan_engine(loaded, config, own))

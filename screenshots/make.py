@@ -15,7 +15,6 @@ from pathlib import Path
 from cbtui.launch import RequestSpec
 from cbtui.offscreen import Offscreen
 from cbtui.options import DEFAULT_MODEL
-from cbtui.start import watchable_config
 from cbtui.theme import theme_named
 from cbtui.view.frame import screen_text
 from cbtui.view.svg import svg
@@ -71,7 +70,7 @@ SCENES = (PRESSURE,)
 
 def play(scene: Scene, loaded: Loaded, folder: Path) -> Iterator[Path]:
     """Runs a scene and draws its pictures on the way."""
-    monitor = Offscreen(loaded, {**watchable_config(loaded), **dict(scene.config)})
+    monitor = Offscreen(loaded, dict(scene.config))
     for step in range(1, max(scene.pictures) + 1):
         for at, request in scene.arrivals:
             if at == step:

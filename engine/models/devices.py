@@ -73,7 +73,7 @@ def choose_device(asked: str) -> Choice:
         for kind in ("cuda", "mps"):
             if not found[kind]:
                 return Choice(kind, "the fastest device there is")
-        return Choice("cpu", f"no CUDA ({found['cuda']}), no MPS ({found['mps']})")
+        return Choice("cpu", f"no CUDA: {found['cuda']}; no MPS: {found['mps']}")
     if kind not in found or (index and not (kind == "cuda" and index.isdecimal())):
         raise LoadError(f"{asked!r} is not a device.", "There are auto, cpu, cuda, cuda:N and mps.")
     if found[kind]:

@@ -14,8 +14,10 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
+from cbtui.start import OWN_REASON, plan_engine, watchable_config
+from engine.loading import load
 from tests.cli.conftest import Result
-from tests.cli.tiny_files import make_tokenizer
+from tests.cli.tiny_files import make_folder, make_tokenizer
 from tests.tiny import reference
 
 ROOT = Path(__file__).parents[2]
@@ -150,3 +152,48 @@ def test_a_reader_that_goes_away_ends_it_cleanly(tiny_folder: Path, tmp_path: Pa
     with process.stderr:
         errors = process.stderr.read()
     assert process.wait(timeout=60) == 141 and "Traceback" not in errors and "BrokenPipe" not in errors
+
+
+def test_the_monitors_own_defaults_say_so_and_give_way(tiny_folder: Path) -> None:
+    loaded = load(str(tiny_folder), device="cpu")
+    config = plan_engine(loaded, {"page_size": 8}, watchable_config(loaded)).config
+    assert (config.page_size.value, config.page_size.reason) == (8, "user")
+    assert (config.num_blocks.value, config.num_blocks.reason) == (256, OWN_REASON)
+    assert (config.max_batch_tokens.value, config.max_batch_tokens.reason) == (64, OWN_REASON)
+    plain = plan_engine(loaded, {"num_blocks": 8}).config
+    assert plain.page_size.value == 256 and plain.page_size.reason == "default"
+
+
+def test_the_pool_to_watch_counts_all_layer_groups(tmp_path: Path) -> None:
+    loaded = load(str(make_folder(tmp_path / "gemma3", "gemma3")), device="cpu")
+    blueprint = plan_engine(loaded, {}, watchable_config(loaded))
+    assert len(blueprint.layout.groups) > 1
+    assert 192 <= blueprint.layout.num_blocks <= 256
+
+
+def test_what_was_decided_is_told_on_standard_error(here: Command, tiny_folder: Path) -> None:
+    given = ("--model", tiny_folder, "--prompt", "a", "--max-new-tokens", "1", "--device", "cpu", *SMALL)
+    result = here("generate", *given, "--use-cuda-graph", "on")
+    assert "on cpu [asked for] in float32 [exact" in result.stderr
+    assert "note: switched off because there is no GPU: use_cuda_graph" in result.stderr
+    assert "Warning" not in result.stderr
+
+
+def test_an_engine_that_dies_is_told_and_every_request_ends(
+    here: Command, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*arguments: object, **options: object) -> None:
+        raise RuntimeError("the device is on fire")
+
+    monkeypatch.setattr("transformers.models.llama.modeling_llama.LlamaForCausalLM.forward", broken)
+    given = ("--prompt", "a", "--prompt", "b", "--max-new-tokens", "3", *SMALL)
+    result = here("generate", "--model", tiny_folder, "--json", *given)
+    records = [json.loads(line) for line in result.stdout.splitlines()]
+    assert result.returncode == 4
+    assert [record["finish_reason"] for record in records] == ["failed", "failed"]
+    assert all("the device is on fire" in record["error"] for record in records)
+    last = result.stderr.splitlines()[-1]
+    assert last.startswith("cbtui: the engine failed: ") and "the device is on fire" in last
+    result = here("--once", "--model", tiny_folder, *given)
+    assert result.returncode == 4 and "step 1 failed: RuntimeError: the device is on fire" in result.stderr
+    assert "FAILED" in result.stdout and "the device is on fire" in result.stdout
