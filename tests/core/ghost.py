@@ -137,15 +137,16 @@ class GhostKV:
                 self._read_one(query, group, position, max(position, s.start), step)
 
     def _read_one(self, query: _Query, group: LayerGroup, position: int, q: int, step: int) -> None:
-        who = f"step {step}: {query.slice.seq.output_id} query {q} reads position {position} of group {group.index}"
         index, slot = divmod(position, self.layout.page_size)
         table = query.tables[group.index]
-        self._expect(index < len(table), f"{who}: its table has only {len(table)} entries")
-        block = table[index]
-        self._expect(block != TRASH_BLOCK, f"{who}: that is the trash block")
-        found = self.kv.get(block, {}).get(slot)
+        block = table[index] if index < len(table) else TRASH_BLOCK
+        found = self.kv[block].get(slot) if block in self.kv else None
         wanted = (group.index, query.names[position], position)
-        self._expect(found == wanted, f"{who}: block {block} slot {slot} holds {found}, wanted {wanted}")
+        if block == TRASH_BLOCK or found != wanted:
+            raise GhostError(
+                f"step {step}: {query.slice.seq.output_id} query {q} reads position {position} of group {group.index}:"
+                f" block {block} slot {slot} of table {table} holds {found}, wanted {wanted}"
+            )
 
     def _write(self, queries: list[_Query], sealed: set[int], owners: dict[int, int], step: int) -> None:
         written: set[tuple[int, int]] = set()

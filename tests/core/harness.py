@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from engine.core.cache import PagedCache
 from engine.core.errors import RequestError
 from engine.core.fold import fold
+from engine.core.forecast import explain
 from engine.core.invariants import check
 from engine.core.layout import TRASH_BLOCK, CacheLayout, SchedulerSettings
 from engine.core.observe import (
@@ -164,6 +165,9 @@ class Harness:
         line = sorted(key for key, place in before.place.items() if place != "running")
         log = self.scheduler.cache.pool.log
         seen = len(log or ())
+        if self.steps % 16 == 5 and self.live:
+            explain(self.scheduler, min(self.live))
+            self._all_well([f"explain changed it: {text}" for text in differences(before.frame, self.frame())])
         preview = self.scheduler.preview() if self.steps % 3 == 0 else None
         plan = self.scheduler.plan()
         self._moved()

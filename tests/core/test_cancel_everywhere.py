@@ -1,5 +1,7 @@
 """One fixed busy scenario; every request is cancelled at every step of it, one at a time."""
 
+import copy
+
 import pytest
 
 from engine.core.layout import SchedulerSettings
@@ -23,36 +25,42 @@ def busy(depth: int, windows: tuple[int | None, ...], host_blocks: int) -> Harne
     return harness
 
 
-def run(harness: Harness, name: str | None = None, at: int = -1) -> int:
-    steps = 0
-    while True:
-        if steps == 4:
-            harness.submit(request("late", PROMPT[:6], 5, seed=1))
-        if steps == at and name is not None:
-            harness.cancel(name)
-        if not harness.step():
-            return steps
-        steps += 1
+LATE = 4
+"""The step before which the last request joins."""
 
 
-@pytest.mark.parametrize("depth", [0, 1])
-@pytest.mark.parametrize("windows", [(None,), (None, 4)])
-@pytest.mark.parametrize("host_blocks", [0, 8])
+def join(harness: Harness) -> None:
+    if all(seq.request.request_id != "late" for seq in harness.sequences):
+        harness.submit(request("late", PROMPT[:6], 5, seed=1))
+
+
+def finish(harness: Harness) -> None:
+    while harness.steps < LATE and harness.step():
+        pass
+    join(harness)
+    harness.drain()
+
+
+@pytest.mark.parametrize(
+    ("depth", "windows", "host_blocks"), [(0, (None,), 8), (1, (None,), 0), (0, (None, 4), 0), (1, (None, 4), 8)]
+)
 def test_cancel_at_every_step(depth: int, windows: tuple[int | None, ...], host_blocks: int) -> None:
-    quiet = busy(depth, windows, host_blocks)
-    total = run(quiet)
-    quiet.check_idle()
-    counters = quiet.frame().counters
-    assert counters.preemptions + counters.offloads > 0, "the scenario must be tight enough to preempt"
-    assert total > 12
-    cancelled = 0
-    for name in NAMES:
-        for at in range(total + 1):
-            harness = busy(depth, windows, host_blocks)
-            run(harness, name, at)
-            harness.check_idle()
-            for seq in harness.sequences:
-                reason = harness.ended[seq.key]
+    harness = busy(depth, windows, host_blocks)
+    cancelled = tried = 0
+    while True:
+        if harness.steps == LATE:
+            join(harness)
+        for name in NAMES:
+            branch = copy.deepcopy(harness)
+            branch.cancel(name)
+            finish(branch)
+            tried += 1
+            for seq in branch.sequences:
+                reason = branch.ended[seq.key]
                 assert reason is FinishReason.LENGTH or seq.request.request_id == name
                 cancelled += reason is FinishReason.CANCELLED
-    assert cancelled > total * len(NAMES) / 2
+        if not harness.step():
+            break
+    counters = harness.frame().counters
+    assert counters.preemptions + counters.offloads > 0, "the scenario must be tight enough to preempt"
+    assert tried > 12 * len(NAMES) and cancelled > tried / 2

@@ -129,3 +129,63 @@ def test_a_retry_of_a_waiting_request_is_one_look_up() -> None:
     counters = harness.frame().counters
     assert counters.lookups >= 2
     assert counters.lookup_tokens <= counters.lookups * len(PROMPT) + 20
+
+
+def test_eviction_takes_the_tail_of_a_chain_first_and_no_more_than_is_needed() -> None:
+    prompt = tuple(i * i % 3 for i in range(12))
+    found = []
+    for others in range(6):
+        harness = world(num_blocks=8, max_batch_tokens=20)
+        harness.submit(request("cold", prompt, 1))
+        harness.drain()
+        cached = sum(v.state == "cached" for v in harness.frame().blocks)
+        # Each of these holds some blocks for one step and leaves nothing that could be found.
+        if others:
+            harness.submit(request("other", tuple([2] * (2 * others)), 1, salt=b"x"))
+            harness.drain()
+        evicted = harness.frame().counters.evictions
+        assert evicted == max(0, others - (8 - cached))
+        (warm,) = harness.submit(request("warm", prompt, 1))
+        harness.drain()
+        found.append(warm.cached_tokens)
+        assert warm.cached_tokens == min(10, 2 * (cached - evicted))
+    assert found == sorted(found, reverse=True) and found[-1] < found[0]
+
+
+def test_the_least_recently_used_prefix_is_evicted_first() -> None:
+    harness = world(num_blocks=9, max_batch_tokens=20)
+    prompts = {name: tuple((i * k + k) % 3 for i in range(6)) for k, name in enumerate(("a", "b", "c"))}
+    for name in ("a", "b", "a"):
+        harness.submit(request(name, prompts[name], 1))
+        harness.drain()
+    harness.submit(request("c", prompts["c"] + (0, 0, 1, 1), 1))
+    harness.drain()
+    (again,) = harness.submit(request("a", prompts["a"], 1))
+    harness.drain()
+    assert again.cached_tokens == 4
+
+
+def test_nothing_is_found_after_the_cache_was_cleared_not_even_what_is_still_running() -> None:
+    harness = world(num_blocks=30)
+    harness.submit(request("runs", PROMPT, 8))
+    harness.step()
+    harness.step()
+    harness.clear_cache()
+    (other,) = harness.submit(request("other", PROMPT, 2))
+    harness.drain()
+    (later,) = harness.submit(request("later", PROMPT, 2))
+    harness.drain()
+    assert other.cached_tokens == 0
+    assert later.cached_tokens == 6, "what was computed after the clearing may be found"
+
+
+@pytest.mark.parametrize("windows", [(None,), (None, 4)])
+def test_with_sharing_off_nothing_is_shared_or_kept(windows: tuple[int | None, ...]) -> None:
+    harness = world(windows=windows, num_blocks=40, allow_block_sharing=False)
+    for i in range(3):
+        harness.submit(request(f"r{i}", PROMPT, 3, n=2))
+        harness.step()
+        assert all(len(v.owners) < 2 and not v.published for v in harness.frame().blocks)
+    harness.drain()
+    assert all(v.state == "free" for v in harness.frame().blocks)
+    assert harness.frame().counters.cached_tokens == harness.frame().counters.lookups == 0

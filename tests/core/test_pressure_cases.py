@@ -37,8 +37,7 @@ def test_demand_of_twice_the_pool_preempts_and_changes_nothing(
     assert sum(s.preemptions for s in harness.sequences) == counters.preemptions + counters.offloads
 
 
-@pytest.mark.parametrize("host_blocks", [0, 10])
-@pytest.mark.parametrize("new", [13, 14])
+@pytest.mark.parametrize(("new", "host_blocks"), [(13, 0), (14, 10)])
 @pytest.mark.parametrize("windows", [(6,), (None, 6)])
 def test_windows_wrap_at_every_prompt_length(windows: tuple[int | None, ...], new: int, host_blocks: int) -> None:
     for length in range(1, 31):
