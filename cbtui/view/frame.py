@@ -73,7 +73,11 @@ def draw(scene: Scene, rect: Rect, width: int, height: int) -> Panel:
         return key_bar(scene.chrome, scene.theme, w)
     if rect.name == "alarm":
         error = scene.chrome.error or "the engine died"
-        words = (f"{error}: everything up to step {scene.state.step} can be looked at, S starts again", error)
+        words = (
+            f"{error}: everything up to step {scene.state.step} can be looked at, S starts again",
+            f"{error}. S starts again",
+            error,
+        )
         return rule_notice(scene.theme, w, words, "vermilion")
     if rect.name == "batch":
         return batch(scene, w, h)
