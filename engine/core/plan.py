@@ -73,14 +73,14 @@ class StepResult:
 
     Attributes:
         tokens: sampled token ids; -1 where the row failed.
-        logprobs: raw log-probability of each sampled token, or None when nobody asked.
+        logprobs: raw log-probability of each sampled token, None for rows that did not ask; None when nobody did.
         top_logprobs: per row a tuple of (id, logprob), or None.
         failures: row number -> reason, for example ``"non-finite logits"``. Only that row's request fails.
         error: the whole step failed with this exception; every slice's request fails with it.
     """
 
     tokens: list[int] = field(default_factory=list)
-    logprobs: list[float] | None = None
+    logprobs: list[float | None] | None = None
     top_logprobs: list[tuple[tuple[int, float], ...]] | None = None
     failures: dict[int, str] = field(default_factory=dict)
     error: BaseException | None = None

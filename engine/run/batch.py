@@ -1,5 +1,6 @@
 """A plan as index tensors: which ids go in, where their keys are written, and where each query finds its keys."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -9,6 +10,9 @@ import torch
 from engine.core.layout import CacheLayout
 from engine.core.plan import Slice, StepPlan
 from engine.core.request import Sequence
+
+_PIECE = 256
+"""Fewest queries a prompt chunk is cut into in sliding layers; smaller pieces cost more calls than they save work."""
 
 
 @dataclass(slots=True, eq=False)
@@ -20,6 +24,7 @@ class Span:
         count, length: n slices of ``length`` query tokens each.
         slots: int64 [n, keys], flat cache slots (block * page_size + offset) of each slice's keys, oldest first. Slices
             with fewer keys repeat their first one at the end, so no slot of anybody else is ever read.
+        causal: there are as many keys as queries and query i sees keys 0 … i; the mask says the same.
         mask: bool [n, length, keys], True where the query sees the key; None when every query sees every key.
     """
 
@@ -27,7 +32,18 @@ class Span:
     count: int
     length: int
     slots: torch.Tensor
+    causal: bool
     mask: torch.Tensor | None
+    _repeated: torch.Tensor | None = None
+
+    def mask_of_heads(self, shared: int) -> torch.Tensor | None:
+        """bool [n, 1, shared * length, keys]: the mask for queries of ``shared`` heads one after the other."""
+        if self.mask is None:
+            return None
+        if self._repeated is None:
+            one = self.mask[:, None]
+            self._repeated = one.repeat(1, 1, shared, 1) if self.length > 1 and shared > 1 else one
+        return self._repeated
 
 
 class Batch:
@@ -80,17 +96,26 @@ class Batch:
         """
         if (group, together) not in self._spans:
             window = self.layout.groups[group].window
-            self._spans[group, together] = [
-                self._span(group, members, window) for members in self._shares(window, together)
-            ]
+            if together:
+                pieces = [piece for s in np.flatnonzero(self.lengths > 1) for piece in self._pieces(s, window)]
+                decodes = [self._span(group, members, 0, 1, window) for members in self._buckets(window)]
+            else:
+                pieces, decodes = [(s, 0, int(length)) for s, length in enumerate(self.lengths)], []
+            prompts = [self._span(group, np.array([s]), first, length, window) for s, first, length in pieces]
+            self._spans[group, together] = prompts + decodes
         return self._spans[group, together]
 
-    def _shares(self, window: int | None, together: bool) -> list[np.ndarray]:
-        """Slices that go together: prompts alone; decodes in buckets where padding stays under a quarter."""
-        if not together:
-            return [np.array([s]) for s in range(len(self.lengths))]
+    def _pieces(self, index: int, window: int | None) -> Iterator[tuple[int, int, int]]:
+        """A prompt chunk as (slice, first query, queries): cut up where a window makes most of a wide mask empty."""
+        length = int(self.lengths[index])
+        step = length if window is None else max(window, _PIECE)
+        for first in range(0, length, step):
+            yield index, first, min(step, length - first)
+
+    def _buckets(self, window: int | None) -> list[np.ndarray]:
+        """Decoding slices that go together: padding stays under a quarter."""
+        shares: list[np.ndarray] = []
         single = np.flatnonzero(self.lengths == 1)
-        shares = [np.array([s]) for s in np.flatnonzero(self.lengths > 1)]
         keys = self.starts[single] + 1
         if window is not None:
             keys = np.minimum(keys, window)
@@ -106,9 +131,9 @@ class Batch:
             shares.append(single[order[first:]])
         return shares
 
-    def _span(self, group: int, members: np.ndarray, window: int | None) -> Span:
-        length = int(self.lengths[members[0]])
-        start = self.starts[members]
+    def _span(self, group: int, members: np.ndarray, first: int, length: int, window: int | None) -> Span:
+        """``length`` queries of each member, beginning with its query number ``first``."""
+        start = self.starts[members] + first
         low = np.zeros_like(start) if window is None else np.maximum(0, start - window + 1)
         have = start + length - low
         width = int(have.max())
@@ -125,9 +150,14 @@ class Batch:
             if window is not None:
                 seen &= position[:, None] > query[:, :, None] - window
             mask = torch.from_numpy(seen).to(self.device)
-        rows = (self.offsets[members][:, None] + np.arange(length)).reshape(-1)
+        rows = (self.offsets[members][:, None] + first + np.arange(length)).reshape(-1)
         return Span(
-            torch.from_numpy(rows).to(self.device), len(members), length, torch.from_numpy(slots).to(self.device), mask
+            rows=torch.from_numpy(rows).to(self.device),
+            count=len(members),
+            length=length,
+            slots=torch.from_numpy(slots).to(self.device),
+            causal=length > 1 and not start.any() and (window is None or window >= length),
+            mask=mask,
         )
 
 

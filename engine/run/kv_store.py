@@ -40,6 +40,9 @@ class KVStore:
                 f" tokens x {facts.kv_heads} heads x {facts.head_dim} x {facts.dtype.itemsize} bytes = {size / 2**30:.2f} GiB;"
                 " lower num_blocks or page_size"
             ) from error
+        # The same memory as one list of slots, [blocks * page_size, kv_heads, head_dim].
+        self.flat_keys = [store.flatten(0, 1) for store in self.keys]
+        self.flat_values = [store.flatten(0, 1) for store in self.values]
 
     def _reserve_host(self, pages: int, page: tuple[int, ...], facts: ModelFacts) -> torch.Tensor | None:
         """[host_blocks, 2, pages, page_size, kv_heads, head_dim] in RAM, page-locked where a GPU copies from it."""

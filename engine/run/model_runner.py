@@ -9,12 +9,13 @@ import torch
 
 from engine.core.layout import CacheLayout
 from engine.core.plan import Slice, StepPlan, StepResult
-from engine.run.attention import paged_attention
+from engine.run.attention import AttentionSwitch
 from engine.run.attention.context import Context
+from engine.run.attention.exchange import no_mask
 from engine.run.batch import Batch, BatchBuilder
 from engine.run.facts import ModelFacts, layer_places
 from engine.run.kv_store import KVStore
-from engine.run.sampler import Sampled, SampleJob, Sampler
+from engine.run.sampler import REASONS, Sampled, SampleJob, Sampler
 
 
 class Forward(Protocol):
@@ -24,6 +25,9 @@ class Forward(Protocol):
     again. One that finds the largest logits on its way leaves them in ``greedy``, see ``Sampler.sample``.
     """
 
+    @property
+    def greedy(self) -> torch.Tensor | None: ...
+
     def __call__(self, batch: Batch) -> torch.Tensor: ...
 
     def take(self) -> None: ...
@@ -32,45 +36,64 @@ class Forward(Protocol):
 
 
 class ModulesForward:
-    """The model's own modules, with their attention exchanged for one over the paged cache."""
+    """The model's own modules, with their attention exchanged for one over the paged cache during each pass.
+
+    Between passes nothing about the model is changed. Subclasses put what they change for longer on ``_undo``.
+    """
 
     def __init__(self, model: Any, layout: CacheLayout, store: KVStore, backend: str) -> None:
+        self.greedy: torch.Tensor | None = None
         self._model, self._store = model, store
-        self._places, self._backend = layer_places(layout.groups), backend
-        # Four dimensions mean "made already", so that no mask is built; the paged attention has its own.
-        self._no_mask = torch.zeros((1, 1, 1, 1), dtype=torch.bool, device=store.keys[0].device)
+        self._places = layer_places(layout.groups)
+        self._paged = AttentionSwitch(model, backend)
+        self._no_mask = no_mask(store.keys[0].device)
         self._undo = ExitStack()
         self.take()
 
     def take(self) -> None:
-        """Exchange the model's attention and set it to evaluation mode."""
-        self._undo.enter_context(paged_attention(self._model, self._backend))
-        self._undo.callback(self._model.train, self._model.training)
-        self._model.eval()
+        """Make lasting changes to the model."""
 
     def __call__(self, batch: Batch) -> torch.Tensor:
-        output = self._model(
-            input_ids=batch.ids.unsqueeze(0),
-            attention_mask=self._no_mask,
-            position_ids=batch.positions.unsqueeze(0),
-            use_cache=False,
-            logits_to_keep=batch.samples,
-            paged=Context(batch, self._store, self._places),
-        )
-        return output.logits[0]
+        context = Context(batch, self._store, self._places)
+        with self._paged(), _evaluating(self._model):
+            output = self._model(
+                input_ids=batch.ids.unsqueeze(0),
+                attention_mask=self._no_mask,
+                position_ids=batch.positions.unsqueeze(0),
+                use_cache=False,
+                logits_to_keep=batch.samples,
+                paged=context,
+            )
+        context.check_complete()
+        logits = output.logits[0]
+        # A model that does not know logits_to_keep gives those of every token.
+        return logits if len(logits) == len(batch.samples) else logits[batch.samples]
 
     def close(self) -> None:
-        """Give the model its own attention and mode back."""
+        """Undo the lasting changes."""
         self._undo.close()
+
+
+@contextmanager
+def _evaluating(model: Any) -> Iterator[None]:
+    """Evaluation mode inside (no dropout), and training mode afterwards for every module that was in it."""
+    training = [module for module in model.modules() if module.training] if model.training else []
+    for module in training:
+        module.training = False
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True
 
 
 @dataclass(slots=True)
 class Ticket:
-    """A launched step. ``sampled`` is None where nothing samples or the step failed."""
+    """A launched step: what was sampled (None where nothing samples or the step failed), on its way to the host."""
 
-    slices: list[Slice]
-    job: SampleJob | None
-    sampled: Sampled | None
+    job: SampleJob | None = None
+    sampled: Sampled | None = None
+    ready: torch.cuda.Event | None = None
     error: BaseException | None = None
 
 
@@ -94,7 +117,7 @@ class ModelRunner:
         forward: Forward | None = None,
         store: KVStore | None = None,
     ) -> None:
-        """Reserve the cache and take over the model's attention until ``close``.
+        """Reserve the cache and make the model ready; ``close`` gives it back.
 
         Args:
             model: a decoder-only transformers model.
@@ -121,16 +144,16 @@ class ModelRunner:
             with torch.inference_mode():
                 self.store.run_copies(plan.copies)
                 if not plan.slices:
-                    return Ticket(slices, None, None)
+                    return Ticket()
                 logits = self._forward(self._builder.build(plan, self._carried))
                 if not slices:
-                    return Ticket(slices, None, None)
+                    return Ticket()
                 job = self._sampler.prepare(slices)
-                sampled = self._sampler.sample(logits, job, getattr(self._forward, "greedy", None))
+                sampled = self._sampler.sample(logits, job, self._forward.greedy)
                 self._carry(slices, sampled.tokens)
-                return Ticket(slices, job, sampled)
+                return Ticket(job, *_to_host(sampled))
         except Exception as error:  # whatever the model raises must reach the requests of this step
-            return Ticket(slices, None, None, error)
+            return Ticket(error=error)
 
     def _carry(self, slices: list[Slice], tokens: torch.Tensor) -> None:
         rows = [piece.seq.row for piece in slices]
@@ -142,19 +165,23 @@ class ModelRunner:
         """Wait for a launched step and read its tokens."""
         if ticket.error is not None:
             return StepResult(error=ticket.error)
-        sampled = ticket.sampled
-        if sampled is None or ticket.job is None:
+        sampled, job = ticket.sampled, ticket.job
+        if sampled is None or job is None:
             return StepResult()
-        tokens, sound = sampled.tokens.tolist(), sampled.sound.tolist()
-        failures = {row: "non-finite logits" for row, fine in enumerate(sound) if not fine}
+        if ticket.ready is not None:
+            ticket.ready.synchronize()
+        tokens = sampled.tokens.tolist()
+        failures = {row: REASONS[fault] for row, fault in enumerate(sampled.faults.tolist()) if fault}
         for row in failures:
             tokens[row] = -1
-        return StepResult(
-            tokens=tokens,
-            logprobs=None if sampled.logprobs is None else sampled.logprobs.tolist(),
-            top_logprobs=_top(ticket.job, sampled),
-            failures=failures,
-        )
+        result = StepResult(tokens, failures=failures)
+        if sampled.logprobs is not None:
+            values = dict(zip(job.wanted, sampled.logprobs.tolist(), strict=True))
+            result.logprobs = [values.get(row) for row in range(job.count)]
+        if sampled.top:
+            top = {row: zip(ids.tolist(), values.tolist(), strict=True) for row, (values, ids) in sampled.top.items()}
+            result.top_logprobs = [tuple(top.get(row, ())) for row in range(job.count)]
+        return result
 
     @contextmanager
     def lend(self) -> Iterator[None]:
@@ -170,10 +197,24 @@ class ModelRunner:
         self._forward.close()
 
 
-def _top(job: SampleJob, sampled: Sampled) -> list[tuple[tuple[int, float], ...]] | None:
-    if not sampled.top:
-        return None
-    out: list[tuple[tuple[int, float], ...]] = [()] * job.count
-    for row, (values, ids) in sampled.top.items():
-        out[row] = tuple(zip(ids.tolist(), values.tolist(), strict=True))
-    return out
+
+def _to_host(sampled: Sampled) -> tuple[Sampled, torch.cuda.Event | None]:
+    """The outcome in host memory once the event has passed, so that a later step on the device need not be waited for.
+
+    On devices without such events ``collect`` reads the tensors where they are.
+    """
+    if not sampled.tokens.is_cuda:
+        return sampled, None
+
+    def fetch(tensor: torch.Tensor) -> torch.Tensor:
+        return torch.empty_like(tensor, device="cpu", pin_memory=True).copy_(tensor, non_blocking=True)
+
+    host = Sampled(
+        fetch(sampled.tokens),
+        fetch(sampled.faults),
+        None if sampled.logprobs is None else fetch(sampled.logprobs),
+        {row: (fetch(values), fetch(ids)) for row, (values, ids) in sampled.top.items()},
+    )
+    event = torch.cuda.Event()
+    event.record()
+    return host, event

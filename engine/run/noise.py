@@ -9,6 +9,8 @@ import torch
 
 _MASK32 = 0xFFFFFFFF
 _MASK64 = 0xFFFFFFFFFFFFFFFF
+_CHUNK = 1 << 16
+"""Elements the CPU hashes at a time, so that every pass over them finds them in the processor's cache."""
 
 
 def request_seed(engine_seed: int, seed: int | None, request_id: str, child: int) -> int:
@@ -29,23 +31,52 @@ def step_key(seed: int, position: int) -> tuple[int, int]:
 
 
 def gumbel(keys: list[tuple[int, int]], tokens: torch.Tensor) -> torch.Tensor:
-    """Standard Gumbel noise for each (key, token id).
-
-    Each 32-bit word goes through the finaliser of MurmurHash3 (Appleby, public domain); 24 bits of it become a uniform
-    number strictly between 0 and 1. All arithmetic is int64 with masks, so every device gives the same bits.
+    """Standard Gumbel noise for each (key, token id), always finite.
 
     Args:
         keys: n pairs from ``step_key``.
-        tokens: int64 [n, m] or [m] token ids.
+        tokens: int64 [n, m] or [m] token ids under 2**31.
 
     Returns:
         float32 [n, m].
     """
-    low, high = torch.tensor(keys, device=tokens.device).unsqueeze(-1).unbind(1)
-    h = (tokens * 0x9E3779B1 + low) & _MASK32
-    h = ((h ^ (h >> 16)) * 0x85EBCA6B) & _MASK32
-    h = h ^ high
-    h = ((h ^ (h >> 13)) * 0xC2B2AE35) & _MASK32
-    h = h ^ (h >> 16)
-    uniform = ((h >> 8).float() + 0.5) * 2.0**-24
-    return uniform.log_().neg_().log_().neg_()
+    words = torch.tensor([[_signed(low), _signed(high)] for low, high in keys], dtype=torch.int32, device=tokens.device)
+    tokens = tokens.to(torch.int32).expand(len(keys), -1)
+    out = torch.empty(tokens.shape, dtype=torch.float32, device=tokens.device)
+    rows = max(1, _CHUNK // tokens.shape[1]) if tokens.device.type == "cpu" and tokens.shape[1] else max(1, len(keys))
+    for first in range(0, len(keys), rows):
+        part = slice(first, first + rows)
+        _to_gumbel(_hashed(words[part, :1], words[part, 1:], tokens[part]), out[part])
+    return out
+
+
+def _hashed(low: torch.Tensor, high: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+    """31 well-mixed bits for each (key, token): the finaliser of MurmurHash3 (Appleby, public domain), keyed twice.
+
+    Multiplications wrap modulo 2**32 and shifts are made logical by a mask, so all devices give the same bits.
+    """
+    h = (tokens * _signed(0x9E3779B1)).add_(low)
+    spare = torch.empty_like(h)
+    _shift_into(h, 16, spare).mul_(_signed(0x85EBCA6B)).bitwise_xor_(high)
+    _shift_into(h, 13, spare).mul_(_signed(0xC2B2AE35))
+    return _shift_into(h, 16, spare).bitwise_and_(0x7FFFFFFF)
+
+
+def _shift_into(h: torch.Tensor, bits: int, spare: torch.Tensor) -> torch.Tensor:
+    """h ^= h >> bits, in place, as if h were unsigned."""
+    torch.bitwise_right_shift(h, bits, out=spare)
+    return h.bitwise_xor_(spare.bitwise_and_((1 << (32 - bits)) - 1))
+
+
+def _to_gumbel(bits: torch.Tensor, out: torch.Tensor) -> None:
+    """-log(-log(1 - v)) with v = (bits + 1/2) / 2**31.
+
+    Large noise comes from small v, where float32 is finest; v is kept under 1, where the logarithm would be infinite.
+    """
+    out.copy_(bits).add_(0.5).mul_(2.0**-31).clamp_(max=1.0 - 2.0**-24)
+    out.neg_().log1p_().neg_().log_().neg_()
+
+
+def _signed(word: int) -> int:
+    """The 32-bit word as int32 holds it."""
+    return word - (1 << 32) if word >= 1 << 31 else word

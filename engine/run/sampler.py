@@ -103,23 +103,24 @@ class Sampler:
                 job.edits = Edits()
             job.edits.add(index, row.rules, row.seq.tokens, piece.position)
 
-    def sample(self, logits: torch.Tensor, job: SampleJob) -> Sampled:
+    def sample(self, logits: torch.Tensor, job: SampleJob, greedy: torch.Tensor | None = None) -> Sampled:
         """Draw a token for each row.
 
         Args:
             logits: [rows, vocabulary], any float type; may be changed.
             job: from ``prepare``, for the same rows.
+            greedy: int64 [rows], the lowest index of each row's largest logit, -1 for a row that is not finite, where
+                whoever computed the logits knows it already.
         """
         wanted = torch.tensor(list(job.wanted), device=logits.device) if job.wanted else None
         raw = None if wanted is None else logits[wanted].float().log_softmax(-1)
-        peak, tokens = logits.max(dim=-1)
-        faults = (~peak.isfinite()).long() * NOT_FINITE
+        tokens, faults = _largest(logits) if greedy is None else (greedy.clamp(min=0), (greedy < 0).long() * NOT_FINITE)
         if job.edits is not None:
             logits = logits.float()
             job.edits.apply(logits)
             rows = torch.tensor(job.edits.rows, device=logits.device)
-            peak, tokens[rows] = logits[rows].max(dim=-1)
-            faults[rows] = torch.where((faults[rows] == SOUND) & ~peak.isfinite(), NOTHING_LEFT, faults[rows])
+            tokens[rows], changed = _largest(logits[rows])
+            faults[rows] = torch.where(faults[rows] == SOUND, changed * NOTHING_LEFT, faults[rows])
         if job.drawn:
             rows = torch.tensor(job.drawn, device=logits.device)
             # A row that has failed already is drawn from zeros, which keeps the arithmetic quiet.
@@ -130,6 +131,12 @@ class Sampler:
         chosen = raw.gather(1, tokens[wanted, None]).squeeze(1)
         top = {row: tuple(raw[i].topk(n)) for i, (row, n) in enumerate(job.wanted.items()) if n}
         return Sampled(tokens, faults, chosen, top)  # type: ignore[arg-type]
+
+
+def _largest(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The lowest index of each row's largest logit, and NOT_FINITE where that is no number (else SOUND)."""
+    peak, tokens = logits.max(dim=-1)
+    return tokens, (~peak.isfinite()).long() * NOT_FINITE
 
 
 def draw(scores: torch.Tensor, params: list[SamplingParams], keys: list[tuple[int, int]]) -> torch.Tensor:
@@ -180,7 +187,7 @@ def _draw_alike(
         # Asking whether a few were enough would make the host wait for the device; sorting all is cheap there.
         return _draw_sorted(*scores.sort(dim=-1, descending=True, stable=True), shares, params, keys)[0]
     tokens, enough = _draw_sorted(*scores.topk(width), shares, params, keys)
-    if not bool(enough.all()):
+    if width < scores.shape[-1] and not bool(enough.all()):
         short = (~enough).nonzero().squeeze(1)
         best, ids = scores[short].sort(dim=-1, descending=True, stable=True)
         members = short.tolist()
@@ -222,4 +229,4 @@ def _draw_sorted(
     min_p = torch.tensor([[p.min_p] for p in params], device=device)
     keep &= (best >= best[:, :1] + min_p.log()) | (min_p <= 0)
     winner = gumbel(keys, ids).add_(best).masked_fill_(~keep, float("-inf")).argmax(-1, keepdim=True)
-    return ids.gather(1, winner).squeeze(1), ~keep[:, -1]
+    return ids.gather(1, winner).squeeze(1), ~keep[:, -1] | best[:, -1].isneginf()

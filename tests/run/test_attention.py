@@ -46,7 +46,7 @@ def scene(window: int | None, sizes: list[tuple[int, int]], seed: int = 0):
         layout, torch.device("cpu"), torch.zeros(int(lengths.sum()), dtype=torch.int64), starts, lengths, [table],
         np.ones(len(sizes), bool),
     )  # fmt: skip
-    layer = Context(batch, store, {0: (0, 0)}).layer(0)
+    layer = Context(batch, store, {0: (0, 0)}).layer(0, window)
     layer.write(
         *(torch.cat([pair[which][past:] for pair, (past, _) in zip(dense, sizes, strict=True)]) for which in (0, 1))
     )

@@ -1,6 +1,7 @@
 """What a runner leaves behind, and how it reports what goes wrong."""
 
 import copy
+import threading
 
 import pytest
 import torch
@@ -24,36 +25,100 @@ def runner_of(model, blocks=40, host_blocks=0, **options):
     return layout, ModelRunner(model, layout, facts, **options)
 
 
-@pytest.mark.parametrize("kind", ["llama", "gemma2"])
+def loss_and_gradients(model) -> tuple[float, list[torch.Tensor]]:
+    """Of a plain pass over two rows, one of them padded."""
+    ids = torch.arange(24).view(2, 12)
+    mask = torch.ones_like(ids)
+    mask[1, :3] = 0
+    model.zero_grad()
+    loss = model(input_ids=ids, attention_mask=mask, labels=ids).loss
+    loss.backward()
+    return loss.item(), [p.grad.clone() for p in model.parameters()]
+
+
+def assert_same(one, two) -> None:
+    assert one[0] == two[0]
+    assert all(torch.equal(a, b) for a, b in zip(one[1], two[1], strict=True))
+
+
+@pytest.mark.parametrize(("kind", "attention"), [("llama", "eager"), ("mistral", "sdpa"), ("gemma2", "eager")])
 @pytest.mark.parametrize("backend", ["eager", "sdpa"])
-def test_the_model_is_given_back_as_it_was(kind, backend):
-    model = tiny_model(kind).train()
-    ids = torch.arange(12)[None]
+def test_the_model_is_its_own_before_beside_and_after_a_runner(kind, attention, backend):
+    """Setting, mode, loss and gradients; beside means between steps and, from another thread, in the middle of one."""
+    model = tiny_model(kind)
+    model.set_attn_implementation(attention)
+    model.train()
+    before = loss_and_gradients(model)
+    layout, runner = runner_of(model, backend=backend)
+    scheduler = Scheduler(layout, SchedulerSettings())
+    scheduler.add(Request("r", tuple(range(9)), max_new_tokens=4))
+    seen = []
 
-    def measure():
-        model.zero_grad()
-        loss = model(input_ids=ids, labels=ids).loss
-        loss.backward()
-        return loss.item(), [p.grad.clone() for p in model.parameters()]
+    def in_the_middle(*_):
+        if threading.current_thread() is threading.main_thread() and torch.is_inference_mode_enabled():
+            thread = threading.Thread(target=lambda: seen.append(loss_and_gradients(model)))
+            thread.start()
+            thread.join()
 
-    before = measure()
-    attention = model.config._attn_implementation
-    _, runner = runner_of(model, backend=backend)
-    assert model.config._attn_implementation != attention
+    hook = model.model.layers[1].register_forward_pre_hook(in_the_middle)
+    for _ in range(2):
+        plan = scheduler.plan()
+        result = runner.collect(runner.launch(plan))
+        assert result.error is None
+        scheduler.apply(plan, result, 1.0)
+        assert model.config._attn_implementation == attention and model.training
+        assert_same(loss_and_gradients(model), before)
+    hook.remove()
     runner.close()
+    assert len(seen) == 2
+    for other in seen:
+        assert_same(other, before)
     assert model.config._attn_implementation == attention and model.training
-    after = measure()
-    assert before[0] == after[0]
-    assert all(torch.equal(a, b) for a, b in zip(before[1], after[1], strict=True))
+    assert_same(loss_and_gradients(model), before)
 
 
-def test_using_the_model_while_the_engine_has_it_says_what_to_do():
+def test_a_mode_that_differs_between_modules_is_found_again():
+    model = tiny_model("llama").train()
+    model.model.layers[0].eval()
+    layout, runner = runner_of(model)
+    modes = [module.training for module in model.modules()]
+    scheduler = Scheduler(layout, SchedulerSettings())
+    scheduler.add(Request("r", (1, 2, 3), max_new_tokens=4))
+    assert runner.collect(runner.launch(scheduler.plan())).error is None
+    assert [module.training for module in model.modules()] == modes
+
+
+def first_step(model, **options):
+    layout, runner = runner_of(model, **options)
+    scheduler = Scheduler(layout, SchedulerSettings())
+    scheduler.add(Request("r", (1, 2, 3), max_new_tokens=4))
+    return runner.collect(runner.launch(scheduler.plan()))
+
+
+def test_an_attention_setting_changed_in_the_middle_of_a_step_fails_the_step():
     model = tiny_model("llama")
-    model.set_attn_implementation("paged|eager")  # an attention that plain passes cannot be given back meanwhile
-    _, runner = runner_of(model)
-    with pytest.raises(RuntimeError, match="stop the engine first"):
-        model(input_ids=torch.arange(4)[None])
-    runner.close()
+    model.model.layers[0].register_forward_hook(lambda *_: model.set_attn_implementation("sdpa"))
+    assert "1 of 2 layers attended over the paged cache" in str(first_step(model).error)
+
+
+def test_a_layer_whose_window_is_not_the_one_of_its_cache_fails_the_step():
+    model = tiny_model("gemma2")
+    layout, runner = runner_of(model)
+    model.model.layers[0].self_attn.sliding_window = 7
+    scheduler = Scheduler(layout, SchedulerSettings())
+    scheduler.add(Request("r", (1, 2, 3), max_new_tokens=4))
+    error = runner.collect(runner.launch(scheduler.plan())).error
+    assert "layer 0 attends with window 7, but its cache was laid out for 6" in str(error)
+
+
+@pytest.mark.parametrize("argument", ["position_bias", "sinks"])
+def test_an_argument_the_backends_would_ignore_fails_the_step(argument):
+    model = tiny_model("llama")
+    attention = model.model.layers[1].self_attn
+    attention.register_forward_pre_hook(
+        lambda module, args, kwargs: (args, {**kwargs, argument: torch.zeros(4)}), with_kwargs=True
+    )
+    assert f"LlamaAttention attends with {argument}" in str(first_step(model).error)
 
 
 def test_an_unknown_backend_is_refused_by_name():
@@ -87,7 +152,6 @@ def test_an_exception_of_the_model_becomes_the_result_of_the_step():
     def broken(batch):
         raise ValueError("device on fire")
 
-    runner._forward.__call__ = None
     runner._forward = type("Broken", (), {"__call__": staticmethod(broken), "close": runner._forward.close})()
     plan = scheduler.plan()
     result = runner.collect(runner.launch(plan))

@@ -17,11 +17,12 @@ from transformers import (
     TopPLogitsWarper,
 )
 
+from engine.core.errors import EngineError
 from engine.core.plan import Slice
 from engine.core.request import Request, SamplingParams, Sequence
-from engine.run.noise import gumbel, request_seed, step_key
-from engine.run.processors import RowRequest, process_row
-from engine.run.sampler import Sampler
+from engine.run.noise import _hashed, _signed, _to_gumbel, gumbel, request_seed, step_key
+from engine.run.processors import Edits, RowRules
+from engine.run.sampler import NOT_FINITE, NOTHING_LEFT, SOUND, Sampler
 
 VOCAB = 97
 
@@ -53,21 +54,79 @@ PROCESSORS = [
 ]
 
 
+def edited(logits: torch.Tensor, *rows: tuple[SamplingParams, tuple[int, ...], int]) -> torch.Tensor:
+    """``logits`` after what every row (parameters, tokens, prompt length) asks for; end-of-sequence ids are 8 and 12."""
+    edits, logits = Edits(), logits.clone()
+    for row, (params, tokens, num_prompt) in enumerate(rows):
+        seq = sampling_slice(params, tokens, num_prompt, eos=(8, 12)).seq
+        edits.add(row, RowRules(seq), seq.tokens, len(tokens) - num_prompt)
+    edits.apply(logits)
+    return logits
+
+
 @pytest.mark.parametrize(("fields", "theirs"), PROCESSORS, ids=[str(fields) for fields, _ in PROCESSORS])
 def test_processors_equal_those_of_transformers(fields, theirs):
-    row = logits_of(1)[0]
-    expected = theirs(torch.tensor([HISTORY]), row[None].clone())[0]
-    process_row(row, RowRequest(0, SamplingParams(**fields), HISTORY, 3, (8, 12), len(HISTORY) - 3))
-    torch.testing.assert_close(row, expected)
+    logits = logits_of(1)
+    expected = theirs(torch.tensor([HISTORY]), logits.clone())
+    torch.testing.assert_close(edited(logits, (SamplingParams(**fields), HISTORY, 3)), expected)
+
+
+def test_processors_together_equal_those_of_transformers_one_after_the_other():
+    """All of one row in the order generate applies them, in the company of rows that ask for other things."""
+    everything: dict = {}
+    expected = logits_of(3)[1:2]
+    for fields, theirs in (PROCESSORS[i] for i in (4, 0, 2, 3, 5)):
+        everything |= fields
+        expected = theirs(torch.tensor([HISTORY]), expected)
+    other = SamplingParams(repetition_penalty=0.6, presence_penalty=1.0)
+    rows = [(other, (1, 2, 3), 1), (SamplingParams(**everything), HISTORY, 3), (other, HISTORY * 30, 100)]
+    got = edited(logits_of(3), *rows)
+    torch.testing.assert_close(got[1:2], expected)
+    for i in (0, 2):
+        torch.testing.assert_close(got[i : i + 1], edited(logits_of(3)[i : i + 1], rows[i]))
+
+
+def test_a_bad_word_that_is_an_end_of_sequence_is_left_out():
+    logits = logits_of(1)
+    expected = NoBadWordsLogitsProcessor([[8], [4]], [8, 12])(torch.tensor([HISTORY]), logits.clone())
+    assert torch.equal(edited(logits, (SamplingParams(bad_words=((8,), (4,))), HISTORY, 3)), expected)
 
 
 def test_presence_and_frequency_count_the_output_only():
-    row = torch.zeros(VOCAB)
     params = SamplingParams(presence_penalty=0.5, frequency_penalty=0.25)
-    process_row(row, RowRequest(0, params, (1, 1, 1, 2, 3, 3), 3, (), 3))
-    expected = torch.zeros(VOCAB)
-    expected[2], expected[3] = -0.75, -1.0
-    torch.testing.assert_close(row, expected)
+    expected = torch.zeros(2, VOCAB)
+    expected[0, 2], expected[0, 3] = -0.75, -1.0
+    got = edited(torch.zeros(2, VOCAB), (params, (1, 1, 1, 2, 3, 3), 3), (params, (7, 8), 2))
+    torch.testing.assert_close(got, expected)
+
+
+def test_histories_grow_with_their_sequences_and_change_hands_with_the_row():
+    """A sequence's bans follow its tokens from step to step, and end when another one gets its row."""
+    sampler, logits = Sampler(0), logits_of(1)
+    best = logits[0].argsort(descending=True).tolist()
+    params = SamplingParams(no_repeat_ngram=1)
+    first = sampling_slice(params, (best[0],), 1, request_id="a")
+    for step in range(1, 90):
+        token = sampler.sample(logits.clone(), sampler.prepare([first])).tokens.item()
+        assert token == best[step]
+        first.seq.tokens.append(token)
+    second = sampling_slice(params, (best[3],), 1, request_id="b")
+    assert sampler.sample(logits.clone(), sampler.prepare([second])).tokens.item() == best[0]
+
+
+def test_a_carried_row_whose_rules_need_its_last_token_is_refused():
+    piece = dataclasses.replace(sampling_slice(SamplingParams(repetition_penalty=2.0)), carry=True)
+    with pytest.raises(EngineError, match="may not be carried"):
+        Sampler(0).prepare([piece])
+
+
+@pytest.mark.parametrize("do_sample", [False, True])
+def test_a_row_whose_bans_leave_nothing_fails_alone(do_sample):
+    banned = SamplingParams(do_sample=do_sample, seed=1, bad_words=tuple((i,) for i in range(VOCAB)))
+    logits = logits_of(2)
+    got = sample(logits, [sampling_slice(banned), sampling_slice(SamplingParams())])
+    assert got.faults.tolist() == [NOTHING_LEFT, SOUND]
+    assert got.tokens[1] == logits[1].argmax()
 
 
 def test_the_first_token_can_be_forced_and_only_the_first():
@@ -158,16 +217,40 @@ def test_noise_is_a_function_of_key_and_token_and_looks_like_gumbel():
     assert abs(float(torch.corrcoef(noise[:2])[0, 1])) < 0.1
 
 
+def test_noise_is_finite_at_both_ends_and_rises_to_the_share_of_rare_tokens():
+    """A uniform number that rounds to 0 or 1 would make a token certain or impossible whatever its probability."""
+    out = torch.empty(4)
+    _to_gumbel(torch.tensor([0, 1, 2**31 - 1, 2**31 - 129], dtype=torch.int32), out)
+    assert out.isfinite().all()
+    torch.testing.assert_close(out[0], torch.tensor(32 * math.log(2)))
+    assert out.argmax() == 0 and out[1] < out[0]
+
+
+def test_the_hash_is_the_same_as_in_exact_integers():
+    def exact(key: tuple[int, int], token: int) -> int:
+        h = (token * 0x9E3779B1 + key[0]) % 2**32
+        h = (h ^ h >> 16) * 0x85EBCA6B % 2**32 ^ key[1]
+        h = (h ^ h >> 13) * 0xC2B2AE35 % 2**32
+        return (h ^ h >> 16) % 2**31
+
+    keys = [step_key(seed, seed % 3) for seed in range(20)]
+    tokens = [0, 1, 96, 49151, 262143, 2**31 - 1]
+    words = torch.tensor([[_signed(low), _signed(high)] for low, high in keys], dtype=torch.int32)
+    got = _hashed(words[:, :1], words[:, 1:], torch.tensor(tokens, dtype=torch.int32).expand(len(keys), -1))
+    assert got.tolist() == [[exact(key, token) for token in tokens] for key in keys]
+
+
+KNOWN_NOISE = [
+    [2.7865729331970215, 0.06148329749703407, -0.6499381065368652],
+    [2.2405049800872803, -1.0135893821716309, 2.0017807483673096],
+]
+
+
 def test_known_noise_does_not_change_from_version_to_version():
     """These values are what seeds mean: a change here changes every seeded text people have kept."""
+    assert step_key(0, 0) == (0x7B1DCDAF, 0xE220A839)  # first output of splitmix64(0)
     values = gumbel([step_key(42, 0), step_key(42, 1)], torch.tensor([0, 1, 49151]))
-    again = gumbel([step_key(42, 1)], torch.tensor([[0, 1, 49151]]))
-    assert torch.equal(values[1:], again)
-    assert step_key(42, 0) == (step_key(42, 0)[0], step_key(42, 0)[1])
-    assert step_key(0, 0) == (
-        0xE220A8397B1DCDAF & 0xFFFFFFFF,
-        0xE220A8397B1DCDAF >> 32,
-    )  # first output of splitmix64(0)
+    torch.testing.assert_close(values, torch.tensor(KNOWN_NOISE), rtol=1e-6, atol=1e-6)
 
 
 def test_log_probabilities_are_raw_and_only_for_those_who_asked():
@@ -191,5 +274,5 @@ def test_a_row_that_is_not_finite_is_marked_and_its_neighbours_are_not(bad):
     slices = [sampling_slice(params, request_id=f"r{i}") for i, params in enumerate(MIX[:3])]
     got = sample(logits, slices)
     clean = sample(logits_of(3), slices)
-    assert got.sound.tolist() == [True, False, True]
+    assert got.faults.tolist() == [SOUND, NOT_FINITE, SOUND]
     assert got.tokens[[0, 2]].tolist() == clean.tokens[[0, 2]].tolist()

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
+from engine.core.errors import EngineError
 from engine.run.batch import Batch, Span
 from engine.run.kv_store import KVStore
 
@@ -32,16 +33,37 @@ class Layer:
         return self.batch.spans(self.group, together)
 
 
-@dataclass(frozen=True, slots=True)
 class Context:
     """A step's batch and the cache it runs over; handed to every layer as the keyword ``paged``."""
 
-    batch: Batch
-    store: KVStore
-    places: dict[int, tuple[int, int]]
+    def __init__(self, batch: Batch, store: KVStore, places: dict[int, tuple[int, int]]) -> None:
+        """``places``: model layer index -> (layer group, page of a block)."""
+        self.batch = batch
+        self._store, self._places = store, places
+        self._visits = 0
 
-    def layer(self, index: int) -> Layer:
-        """The view of model layer ``index``."""
-        group, page = self.places[index]
-        keys, values = self.store.keys[page], self.store.values[page]
-        return Layer(self.batch, group, keys.flatten(0, 1), values.flatten(0, 1), self.batch.slots[group])
+    def layer(self, index: int, window: int | None) -> Layer:
+        """The view of model layer ``index``, which says it has this sliding window.
+
+        Raises:
+            EngineError: the window is not the one the cache was laid out for.
+        """
+        group, page = self._places[index]
+        expected = self.batch.layout.groups[group].window
+        if window != expected:
+            raise EngineError(f"layer {index} attends with window {window}, but its cache was laid out for {expected}")
+        self._visits += 1
+        store = self._store
+        return Layer(self.batch, group, store.flat_keys[page], store.flat_values[page], self.batch.slots[group])
+
+    def check_complete(self) -> None:
+        """Every layer must have attended over the cache exactly once, else its result is not what the model means.
+
+        Raises:
+            EngineError: some layer kept its own attention, or the model's setting was changed during the step.
+        """
+        if self._visits != len(self._places):
+            raise EngineError(
+                f"{self._visits} of {len(self._places)} layers attended over the paged cache; the model's attention"
+                " setting was changed during the step, or the model has layers that do not use it"
+            )
