@@ -234,7 +234,7 @@ def _unplanned(scene: Scene, width: int, gutter: int) -> Row:
     if gutter >= 10:
         row.right(str(scene.step + 1), gutter - 7).put(" ")
     row.put("--  ")
-    if any(live.change.place != "done" for live in scene.picture.sequences.values()):
+    if not scene.idle:
         wordings = ("not planned yet: p shows what it would do", "not planned yet", "")
     else:
         wordings = ("nothing to do until somebody comes", "nothing to do", "")

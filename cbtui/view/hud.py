@@ -131,7 +131,9 @@ def _pace(scene: Scene, width: int, bg: str) -> list[Part]:
             )
         ]
     steps, _ = scene.state.rates(scene.step)
-    if chrome.engine == "running":
+    if chrome.engine == "running" and scene.idle:
+        parts.append(Part((("idle", dim),), 45))
+    elif chrome.engine == "running":
         limit = f" of {chrome.rate:g}" if chrome.rate is not None else ""
         parts.append(Part(((f"{number(steps)}{limit} steps/s", dim),), 45))
     if scene.policy:
@@ -143,7 +145,7 @@ def _figures(scene: Scene, width: int, bg: str) -> list[Part]:
     theme, picture = scene.theme, scene.picture
     dim, strong = theme.style("muted", bg), theme.style("bright", bg, bold=True)
     waiting = picture.queued
-    _, tokens = scene.state.rates(scene.step)
+    tokens = None if scene.idle else scene.state.rates(scene.step)[1]
     wait_style = theme.style("amber", bg, bold=True) if waiting else strong
     parts = [
         Part((("run ", dim), (str(len(picture.running)), strong)), 85),

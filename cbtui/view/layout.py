@@ -55,6 +55,11 @@ def column(x: int, y: int, width: int, parts: list[tuple[str, int]]) -> list[Rec
     return rects
 
 
+def rows_for(requests: int) -> int:
+    """Rows a table of so many requests gets; in steps of four, so that the panes do not move with every arrival."""
+    return 2 + max(4, -(-requests // 4) * 4)
+
+
 def _small(width: int, height: int, facts: Facts) -> list[Rect]:
     keys = 1 if height >= 12 else 0
     batch = 3 if height >= 20 else 2 if height >= 16 else 0
@@ -94,7 +99,10 @@ def _medium(width: int, height: int, facts: Facts) -> list[Rect]:
     lower = 5 + max(0, height - 38) // 4
     if facts.difference:
         lower = 9
-    requests = height - 1 - 4 - pools - lower - 4 - 1
+    room = height - 1 - 4 - pools - 4 - 1
+    if not facts.difference:  # rows that requests do not need go to the stream and the log
+        lower = max(lower, min(room - rows_for(facts.requests), room * 2 // 3))
+    requests = room - lower
     y = 5
     rects = [Rect("hud", 0, 0, width, 1), Rect("batch", 0, 1, width, 4), Rect("blocks", 0, y, map_width, pools)]
     if facts.host_blocks:
@@ -131,7 +139,7 @@ def _large(width: int, height: int, facts: Facts) -> list[Rect]:
     if tables < 6:
         log = max(3, log - (6 - tables))
         tables = main - blocks - gap - host - 1 - log - 1
-    streams = 18 + max(0, main - 41) // 2
+    streams = max(18 + max(0, main - 41) // 2, min(main - 1 - rows_for(facts.requests), main * 2 // 3))
     if facts.difference:
         streams = 12
     rects = [Rect("hud", 0, 0, width, 1), Rect("batch", 0, 2, width, 4)]

@@ -98,6 +98,11 @@ class Scene:
         return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
     @property
+    def idle(self) -> bool:
+        """Whether nobody is there: all have ended, or none has come."""
+        return all(live.change.place == "done" for live in self.picture.sequences.values())
+
+    @property
     def policy(self) -> str:
         return str(self.picture.settings.get("policy", ""))
 

@@ -9,6 +9,7 @@ from cbtui.theme import theme_named
 from cbtui.view.cells import row_width
 from cbtui.view.chrome import MAP_ORDERS, MAP_VIEWS, ORDERS, Chrome
 from cbtui.view.frame import compose, screen_text
+from cbtui.view.layout import Facts, monitor
 from tests.tui.redraw import FOLDER, KEYS, busy_chrome, draw, idle, large_pool, rush, screens
 from tests.tui.scripted import make_rig, prompt
 
@@ -102,3 +103,29 @@ def test_ascii_screens_are_ascii(size: tuple[int, int], mode: int) -> None:
         )
         text = screen_text(panel.rows)
         assert text.isascii(), {c for c in text if not c.isascii()}
+
+
+def test_rows_nobody_needs_go_to_the_stream() -> None:
+    few, many = Facts(256, 0, 3), Facts(256, 0, 30)
+    for width, height in ((120, 36), (160, 50), (200, 60)):
+        panes = [{r.name: r.height for r in monitor(width, height, facts)} for facts in (few, many)]
+        lower = "streams" if width == 200 else "stream"
+        assert panes[0][lower] > panes[1][lower] and panes[0]["requests"] >= 6
+        assert panes[0]["requests"] < panes[1]["requests"]
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_panes_fill_the_screen_and_do_not_overlap(width: int) -> None:
+    for height in HEIGHTS[width % 3 :: 3]:
+        for facts in (Facts(1, 0, 0), Facts(384, 96, 26), Facts(100_000, 5000, 400), Facts(384, 96, 26, True)):
+            taken: set[tuple[int, int]] = set()
+            for rect in monitor(width, height, facts):
+                assert rect.height > 0 and rect.width > 0
+                cells = {
+                    (x, y) for x in range(rect.x, rect.x + rect.width) for y in range(rect.y, rect.y + rect.height)
+                }
+                assert not cells & taken
+                taken |= cells
+            assert max(x for x, _ in taken) == width - 1 and max(y for _, y in taken) == height - 1
+            heights = {r.name: r.height for r in monitor(width, height, facts)}
+            assert heights["blocks"] >= 3 and heights["requests"] >= 4 and heights["timeline"] >= 1
