@@ -1,5 +1,6 @@
 """The model's side of a blueprint: its facts, and the runner for it."""
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,9 @@ from engine.core.sizing import Facts
 from engine.memory import choose_backend, probe
 from engine.run.attention import BACKENDS
 from engine.run.facts import inspect_model, text_config
+from engine.run.fast.choose import choose_forward
+from engine.run.kv_store import KVStore
+from engine.run.model_runner import ModelRunner
 
 
 def attach(
@@ -17,15 +21,19 @@ def attach(
     """Facts about ``model``, a function that builds its runner (on a cache kept from before, or None), and its eos ids.
 
     Raises:
-        ConfigError: the model has a layer the cache cannot hold.
+        ConfigError: the model has a layer the cache cannot hold, or the forward pass asked for cannot run it.
     """
     model_facts = inspect_model(model)
     backend, why = choose_backend(getattr(model.config, "_attn_implementation", None), BACKENDS)
-    facts = probe(model, backend, model_facts, attention_reason=why)
+    choice = choose_forward(model, config.forward)
+    if choice.notice:
+        warnings.warn(choice.notice, UserWarning, stacklevel=4)
+    if choice.kind == "fast":
+        backend, why = "fast", "part of the compiled kernels"
+    facts = probe(model, backend, model_facts, attention_reason=why, forward=choice.kind, forward_reason=choice.reason)
 
     def make_runner(resolved: ResolvedConfig, layout: CacheLayout, store: Any) -> Any:
-        from engine.run.model_runner import ModelRunner
-
+        store = store or KVStore(layout, model_facts)
         return ModelRunner(
             model,
             layout,
@@ -34,6 +42,7 @@ def attach(
             max_batch_tokens=resolved.max_batch_tokens.value,
             max_requests_per_batch=resolved.max_requests_per_batch.value,
             seed=resolved.seed.value or 0,
+            forward=choice.make(layout, store, resolved.attention.value),
             store=store,
         )
 

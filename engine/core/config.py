@@ -97,6 +97,7 @@ class ResolvedConfig:
     skip_limit: Resolved[int]
     max_steps_without_decode: Resolved[int]
     reorder_requests: Resolved[bool]
+    forward: Resolved[str]
     history_steps: Resolved[int]
     host_blocks: Resolved[int]
     block_bytes: Resolved[int]
@@ -152,6 +153,7 @@ def resolve(config: ContinuousBatchingConfig, facts: Facts) -> ResolvedConfig:
     found["cpu_offload_space"] = Resolved(offload_bytes / GIB, found["host_blocks"].reason)
     found["max_length"] = Resolved(facts.max_positions, "model")
     found["attention"] = Resolved(facts.attention, facts.attention_reason)
+    found["forward"] = Resolved(facts.forward, facts.forward_reason)
     return ResolvedConfig(**found, demand=demand, notices=tuple(notices))
 
 

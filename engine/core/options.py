@@ -10,6 +10,7 @@ from typing import Any, Self
 from engine.core.errors import ConfigError
 
 POLICIES = ("fifo", "prefill_first")
+FORWARDS = ("auto", "fast", "packed", "modules")
 MIN_PAGE_SIZE = 4
 
 
@@ -89,6 +90,7 @@ RULES: Mapping[str, FieldRule] = {
     "skip_limit": FieldRule(_int(0), "an int >= 0 (steps)", "0 keeps strict arrival order"),
     "max_steps_without_decode": FieldRule(_int(1), "an int >= 1 (steps)", "16 is the default"),
     "reorder_requests": _SWITCH,
+    "forward": FieldRule(lambda v: v in FORWARDS, f"one of {', '.join(FORWARDS)}", "auto takes the quickest"),
     "history_steps": FieldRule(_int(1), "an int >= 1 (steps)", "how many step records are kept for readers"),
 }
 
@@ -127,6 +129,8 @@ class ContinuousBatchingConfig:
         skip_limit: steps in a row the head of the queue may be overtaken because it does not fit; 0 is strict.
         max_steps_without_decode: ``prefill_first`` lets decodes run at the latest after this many steps.
         reorder_requests: ``add_requests`` sorts prompts for prefix hits (results keep the order of submission).
+        forward: what computes a step on a CPU: ``"fast"`` (compiled kernels, packed weights), ``"packed"`` (the model's
+            modules, weights packed by oneDNN) or ``"modules"``; ``"auto"`` takes the first of these that works.
         history_steps: step records kept for readers of the tap.
         use_default_compile_configs, max_cached_graphs, block_size: deprecated; they warn, and the first and the last
             set ``default_compile_level`` and ``page_size``.
@@ -164,6 +168,7 @@ class ContinuousBatchingConfig:
     skip_limit: int = 0
     max_steps_without_decode: int = 16
     reorder_requests: bool = True
+    forward: str = "auto"
     history_steps: int = 1024
     use_default_compile_configs: bool | None = None
     max_cached_graphs: int | None = None

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from engine.core.layout import CacheLayout
 from engine.run.batch import Batch
+from engine.run.fast.borrowed import Borrowed
 from engine.run.fast.packing import PackedWeight, Packer
 from engine.run.fast.spec import LayerSpec, read_spec
 from engine.run.kv_store import KVStore
@@ -57,11 +58,9 @@ class NativeForward:
     """Runs steps of one model over one paged cache. Takes the model's weights until ``close``.
 
     Attributes:
-        greedy: int64 [sampling rows] of the last step: the lowest index of each row's largest logit, -1 where a logit
-            is not finite.
+        greedy: int64 [sampling rows] of the last step, None before it: the lowest index of each row's largest logit,
+            -1 where a logit is not finite.
     """
-
-    greedy: Tensor
 
     def __init__(self, model: Any, library: ctypes.CDLL, layout: CacheLayout, store: KVStore) -> None:
         """Takes the model.
@@ -74,12 +73,14 @@ class NativeForward:
         """
         self._source, self._library, self._layout, self._store = model, library, layout, store
         self._columns = int(library.block_columns())
-        self._packer = Packer(library)
+        self.greedy: Tensor | None = None
         self.take()
 
     def take(self) -> None:
         """Packs the weights and empties those of the modules, until ``close``."""
         spec = self._spec = read_spec(self._source)
+        self._borrowed = Borrowed(self._source)
+        self._packer = Packer(self._library, self._borrowed)
         self._kept: list[Any] = []  # what the raw pointers below point into
         self._layers = (_Layer * len(spec.layers))()
         for group in self._layout.groups:
@@ -101,7 +102,7 @@ class NativeForward:
             head_dim=spec.head_dim,
             activation=spec.activation,
         )
-        self._guard = self._source.register_forward_pre_hook(_refuse)
+        self._borrowed.watch()
 
     def _address(self, tensor: Tensor | None) -> int | None:
         if tensor is None:
@@ -142,7 +143,7 @@ class NativeForward:
         """
         n, vocab = len(batch.samples), self._model.head.n
         logits = torch.empty(n, -(-vocab // self._columns) * self._columns)
-        self.greedy = torch.empty(n, dtype=torch.int64)
+        self.greedy = greedy = torch.empty(n, dtype=torch.int64)
         tables = [np.ascontiguousarray(table) for table in batch.tables]
         rotary = [self._rotary(batch.positions, *table) for table in self._spec.rotaries]
         arguments = _Batch(
@@ -153,7 +154,7 @@ class NativeForward:
             rotary=(c_void_p * len(rotary))(*(table.data_ptr() for table in rotary)),
             samples=batch.samples.data_ptr(),
             logits=logits.data_ptr(),
-            best=self.greedy.data_ptr(),
+            best=greedy.data_ptr(),
             rows=len(batch.ids),
             slices=len(batch.starts),
             num_samples=n,
@@ -174,14 +175,6 @@ class NativeForward:
         return table if factor == 1.0 else table.mul_(factor)
 
     def close(self) -> None:
-        """Gives the weights back to the model, bit by bit."""
-        self._guard.remove()
-        self._packer.restore()
+        """Gives the weights back to the model."""
+        self._borrowed.give_back()
         self._kept.clear()
-
-
-def _refuse(model: Any, *_: Any) -> None:
-    raise RuntimeError(
-        f"{type(model).__name__} was called outside the engine while its weights are packed for it; stop or pause the"
-        " engine first"
-    )

@@ -7,10 +7,12 @@ or wrong the layers stay as they are.
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from engine.run.fast.borrowed import Borrowed
 from engine.run.model_runner import ModulesForward
 
 TYPICAL_ROWS = 32
@@ -56,16 +58,32 @@ class PackedModulesForward(ModulesForward):
     """``ModulesForward`` with packed linear layers.
 
     The packed weights take the place of the modules' own, so memory does not double; a weight that something else uses
-    too (an embedding tied to the head) stays beside its packed form. ``close`` brings every weight back.
+    too (an embedding tied to the head) stays beside its packed form. A pass from outside ends the packing: the weights
+    are back before it begins, and the engine goes on with the modules as they are.
     """
 
     def take(self) -> None:
-        """Exchange attention and linear layers."""
+        """Exchange the products of the linear layers."""
         super().take()
         users = Counter(id(p) for module in self._model.modules() for p in module.parameters(recurse=False))
+        borrowed = Borrowed(self._model)
         for module in self._model.modules():
             if _is_plain(module):
-                _exchange(module, self._undo, shared=users[id(module.weight)] > 1)
+                _exchange(module, borrowed, self._undo, shared=users[id(module.weight)] > 1)
+        self._undo.callback(borrowed.give_back)
+        hooks = (
+            self._model.register_forward_pre_hook(self._called, with_kwargs=True),
+            self._model.register_state_dict_pre_hook(self._asked),
+        )
+        for hook in hooks:
+            self._undo.callback(hook.remove)
+
+    def _called(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if "paged" not in kwargs:
+            self.close()
+
+    def _asked(self, *_: Any) -> None:
+        self.close()
 
 
 def _is_plain(module: nn.Module) -> bool:
@@ -77,20 +95,14 @@ def _is_plain(module: nn.Module) -> bool:
     )
 
 
-def _exchange(linear: nn.Linear, undo: ExitStack, *, shared: bool) -> None:
-    """Puts a packed product in the place of the layer's forward, and how to take it out again on ``undo``."""
+def _exchange(linear: nn.Linear, borrowed: Borrowed, undo: ExitStack, *, shared: bool) -> None:
+    """Puts a packed product in the place of the layer's forward, until ``undo``."""
     with torch.no_grad():
         packed = pack(linear.weight)
-    linear.forward = _forward(packed, linear.bias)  # type: ignore[method-assign]
-    undo.callback(vars(linear).pop, "forward")
-    if shared:
-        return
-    linear.weight.data = torch.empty(0, dtype=linear.weight.dtype)
-
-    def restore() -> None:
-        linear.weight.data = unpack(packed)
-
-    undo.callback(restore)
+    linear.forward = _forward(packed, linear.bias)  # type: ignore[method-assign, assignment]
+    undo.callback(vars(linear).pop, "forward", None)
+    if not shared:
+        borrowed.take(linear.weight, lambda: unpack(packed))
 
 
 def _forward(packed: Tensor, bias: Tensor | None) -> Callable[[Tensor], Tensor]:

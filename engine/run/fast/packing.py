@@ -1,12 +1,14 @@
-"""Weights in the kernels' own order, one copy in memory: packed from the modules, given back when restored."""
+"""Weights in the order the kernels read them."""
 
 import ctypes
-import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
+
+from engine.run.fast.borrowed import Borrowed
 
 PLAIN = -1  # the `part` of an ordinary weight; a gated pair has parts 0 and 1
 
@@ -27,11 +29,10 @@ class PackedWeight:
     k: int
 
 
-@dataclass(slots=True)
-class _Origin:
-    """Where a module's weight went: rows first … of a packed weight."""
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where the rows of one layer lie in a packed weight: rows first …, or one half of a gated pair."""
 
-    weight: nn.Parameter
     packed: Tensor
     rows: int
     columns: int
@@ -39,33 +40,15 @@ class _Origin:
     part: int
 
 
-@dataclass(slots=True)
-class _Ledger:
-    """What must be given back. Separate from the packer, so that a finalizer can hold it."""
-
-    library: ctypes.CDLL
-    origins: list[_Origin] = field(default_factory=list)
-
-    def restore(self) -> None:
-        while self.origins:
-            origin = self.origins.pop()
-            plain = torch.empty(origin.rows, origin.columns, dtype=origin.packed.dtype)
-            _copy(self.library, origin, plain, to_packed=False)
-            origin.weight.data = plain
-
-
 class Packer:
-    """Moves the weights of a model into packed form. While they are there, the modules' own weights are empty.
+    """Moves weights into packed form, emptying the modules they come from.
 
-    Peak memory is the model plus its largest weight. ``restore`` rebuilds every weight bit by bit, in the same
-    ``Parameter`` objects; it also runs when the packer is dropped without it.
+    Peak memory is the model plus its largest weight.
     """
 
-    def __init__(self, library: ctypes.CDLL) -> None:
-        self._library = library
+    def __init__(self, library: ctypes.CDLL, borrowed: Borrowed) -> None:
+        self._library, self._borrowed = library, borrowed
         self._columns = int(library.block_columns())
-        self._ledger = _Ledger(library)
-        self._finalizer = weakref.finalize(self, self._ledger.restore)
 
     def pack(self, linears: Sequence[nn.Linear], *, gated: bool = False) -> PackedWeight:
         """Packs linear layers with the same input into one weight and empties theirs.
@@ -88,38 +71,37 @@ class Packer:
         first = 0
         for part, linear in enumerate(linears):
             rows = linear.out_features
-            origin = _Origin(linear.weight, data, rows, k, 0 if gated else first, part if gated else PLAIN)
-            _copy(self._library, origin, linear.weight.data, to_packed=True)
-            self._ledger.origins.append(origin)
-            linear.weight.data = torch.empty(0, dtype=dtype)
+            place = _Place(data, rows, k, 0 if gated else first, part if gated else PLAIN)
+            self._copy(place, linear.weight.data, to_packed=True)
+            self._borrowed.take(linear.weight, partial(self._plain, place))
             if bias is not None and linear.bias is not None:
-                bias[self._places(rows, origin)] = linear.bias.detach().float()
+                bias[self._positions(place)] = linear.bias.detach().float()
             first += rows
         return PackedWeight(data, bias, n, k)
 
-    def _places(self, rows: int, origin: _Origin) -> Tensor:
-        n = torch.arange(rows) + origin.first
-        if origin.part == PLAIN:
+    def _positions(self, place: _Place) -> Tensor:
+        n = torch.arange(place.rows) + place.first
+        if place.part == PLAIN:
             return n
         half = self._columns // 2
-        return n // half * self._columns + origin.part * half + n % half
+        return n // half * self._columns + place.part * half + n % half
 
-    def restore(self) -> None:
-        """Gives every weight back to its module. The packed weights must not be used any more."""
-        self._ledger.restore()
+    def _plain(self, place: _Place) -> Tensor:
+        plain = torch.empty(place.rows, place.columns, dtype=place.packed.dtype)
+        self._copy(place, plain, to_packed=False)
+        return plain
 
-
-def _copy(library: ctypes.CDLL, origin: _Origin, plain: Tensor, *, to_packed: bool) -> None:
-    library.pack(
-        ctypes.c_void_p(origin.packed.data_ptr()),
-        ctypes.c_void_p(plain.data_ptr()),
-        origin.rows,
-        origin.columns,
-        origin.first,
-        origin.part,
-        int(to_packed),
-        torch.get_num_threads(),
-    )
+    def _copy(self, place: _Place, plain: Tensor, *, to_packed: bool) -> None:
+        self._library.pack(
+            ctypes.c_void_p(place.packed.data_ptr()),
+            ctypes.c_void_p(plain.data_ptr()),
+            place.rows,
+            place.columns,
+            place.first,
+            place.part,
+            int(to_packed),
+            torch.get_num_threads(),
+        )
 
 
 def _round_up(n: int, multiple: int) -> int:
