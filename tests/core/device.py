@@ -23,6 +23,15 @@ class Faults:
     step: str = ""
 
 
+@dataclass
+class Launched:
+    """A step that ran but whose result the scheduler has not seen. ``needs``: blocks each of its sequences touches."""
+
+    plan: StepPlan
+    result: StepResult
+    needs: dict[int, set[int]]
+
+
 class Device:
     """Runs plans in order, at once; the result is what the scheduler gets to see later.
 

@@ -1,6 +1,8 @@
 """What a request owes its caller, and what the running totals must add up to."""
 
 from engine.core.observe import Counters
+from engine.core.outcome import Outcome
+from engine.core.plan import StepPlan, StepResult
 from engine.core.request import FinishReason, Sequence
 from tests.core.fake_model import expected, logprob
 
@@ -63,3 +65,27 @@ def check_counters(
         for name, value in facts.items()
         if getattr(now, name) != value
     ]
+
+
+def check_delivery(
+    plan: StepPlan, result: StepResult, outcome: Outcome, known: dict[int, int], quiet: set[int]
+) -> list[str]:
+    """Each sampling row's token reaches its own sequence, once.
+
+    Args:
+        known: tokens each living sequence had before; others are owed nothing.
+        quiet: sequences that failed or were cancelled with this step and get no token.
+    """
+    rows = {s.seq.key: row for row, s in enumerate(s for s in plan.slices if s.samples)}
+    broken = []
+    for event in outcome.tokens:
+        key = event.seq.key
+        if key not in rows or key in quiet or result.error is not None:
+            broken.append(f"sequence {key} got token {event.token} from nowhere")
+        elif [event.token] != event.seq.tokens[known[key] :] or event.token != result.tokens[rows[key]]:
+            broken.append(f"sequence {key} was handed {event.token}, drawn {result.tokens[rows[key]]}")
+    told = [event.seq.key for event in outcome.tokens]
+    owed = set(rows) & set(known) - quiet
+    if len(set(told)) != len(told) or not owed <= set(told):
+        broken.append(f"tokens for {told}, owed to {sorted(owed)}")
+    return broken

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from engine.core.layout import TRASH_BLOCK, CacheLayout, SchedulerSettings
-from engine.core.observe import BlockDelta, BlockOp, Decision, Keyframe, Verdict
+from engine.core.observe import BlockDelta, BlockOp, Decision, Keyframe, PlanPreview, Verdict
 from engine.core.plan import Slice, StepPlan
 from tests.core.oracle import Queues, ceil_div
 
@@ -248,3 +248,34 @@ def _freed_by(key: int, deltas: tuple[BlockDelta, ...], before: Before) -> tuple
         if delta.op in freed and delta.seq == key and not replay.owners[delta.block]:
             freed[delta.op] += 1
     return freed[BlockOp.RELEASE], freed[BlockOp.RECYCLE]
+
+
+def check_plan(
+    layout: CacheLayout, plan: StepPlan, before: Before, deltas: tuple[BlockDelta, ...] | None, queues: Queues
+) -> list[str]:
+    """All of the above for one plan. ``deltas`` are exactly those of this plan; None when nobody recorded them."""
+    broken: list[str] = []
+    replay = None
+    if deltas is not None:
+        replay = PoolReplay(before.frame)
+        replay.play(deltas)
+        broken += replay.broken
+    broken += check_slices(plan, before)
+    broken += check_decisions(plan, before, replay, deltas or (), queues)
+    for s in plan.slices:
+        broken += check_window_bound(layout, s)
+    early = {slot for _, slot in plan.copies.offload} & before.emptied
+    if early:
+        broken.append(f"host slots {sorted(early)} filled again before their restore was applied")
+    if not before.settings.allow_block_sharing:
+        broken += [f"{d} with sharing off" for d in deltas or () if d.op in (BlockOp.SHARE, BlockOp.PUBLISH)]
+    return broken
+
+
+def check_preview(preview: PlanPreview, plan: StepPlan) -> list[str]:
+    """The preview promised what was then planned."""
+    promised = [(s.seq, s.query, s.past) for s in preview.slices]
+    planned = [(s.seq.key, s.length, s.start) for s in plan.slices]
+    told = (promised, preview.decisions, preview.num_tokens, preview.limit)
+    made = (planned, plan.decisions, plan.num_tokens, plan.limit)
+    return [] if told == made else [f"the preview said {told}, the plan is {made}"]
