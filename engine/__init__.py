@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from engine.detokenize import TextStream as TextStream
     from engine.loop import Engine as Engine
     from engine.manager import ContinuousBatchingManager as ContinuousBatchingManager
-    from engine.worker import ManagerStatus as ManagerStatus
-    from engine.worker import QueueFullError as QueueFullError
+    from engine.status import ManagerStatus as ManagerStatus
+    from engine.status import QueueFullError as QueueFullError
 
 _HOMES = {
     "generate_batch": "engine.api",
@@ -37,8 +37,8 @@ _HOMES = {
     "continuous_batching_context_manager": "engine.api",
     "destroy_cached_continuous_batching_manager": "engine.api",
     "ContinuousBatchingManager": "engine.manager",
-    "ManagerStatus": "engine.worker",
-    "QueueFullError": "engine.worker",
+    "ManagerStatus": "engine.status",
+    "QueueFullError": "engine.status",
     "RunUntil": "engine.control",
     "Engine": "engine.loop",
     "ContinuousBatchingConfig": "engine.core.options",

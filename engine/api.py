@@ -35,7 +35,11 @@ def init_continuous_batching(
     """
     kept = getattr(model, CACHED_NAME, None)
     if isinstance(kept, ContinuousBatchingManager):
-        logger.info("the manager kept on this model is used again; destroy_cached_continuous_batching_manager drops it")
+        if any(given is not None for given in (generation_config, continuous_batching_config, tokenizer)):
+            logger.warning(
+                "the manager kept on this model is used again, with the configuration it has; "
+                "destroy_cached_continuous_batching_manager drops it"
+            )
         return kept
     return ContinuousBatchingManager(
         model, generation_config, continuous_batching_config, workload_hints, tokenizer=tokenizer
@@ -47,7 +51,6 @@ def destroy_cached_continuous_batching_manager(model: Any) -> None:
     kept = getattr(model, CACHED_NAME, None)
     if isinstance(kept, ContinuousBatchingManager):
         kept.destroy()
-        delattr(model, CACHED_NAME)
 
 
 @contextlib.contextmanager
@@ -127,8 +130,10 @@ def generate_batch(
         return {}
     defaults = generation_config if generation_config is not None else getattr(model, "generation_config", None)
     copies = sampling.get("num_return_sequences") or getattr(defaults, "num_return_sequences", None) or 1
+    total = len(prompts) * copies
     longest_output = max_new_tokens if max_new_tokens is not None else getattr(defaults, "max_new_tokens", None)
-    hints = WorkloadHints(max(map(len, prompts)), longest_output or 0, len(prompts) * copies)
+    # A manager that is kept will see other work than this, so it is not made to measure.
+    hints = None if persistent_manager else WorkloadHints(max(map(len, prompts)), longest_output or 0, total)
     context = continuous_batching_context_manager(
         model,
         generation_config,
@@ -139,7 +144,7 @@ def generate_batch(
         tokenizer=tokenizer,
     )
     found: dict[str, GenerationOutput] = {}
-    with context as manager, _progress(len(prompts) * copies, progress_bar) as advance:
+    with context as manager, _progress(total, progress_bar) as advance:
         ids = manager.add_requests(
             prompts, max_new_tokens=max_new_tokens, record_timestamps=record_timestamps, **sampling
         )

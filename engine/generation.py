@@ -89,9 +89,10 @@ def request_defaults(generation_config: Any, *, drop_unsupported: bool) -> tuple
                 "drop_unsupported_processors=True to go on without it"
             )
         notices.append(f"{name}={value!r} of the generation config is not supported and was dropped")
+    extra = getattr(generation_config, "__dict__", {})
     for spec in fields(ContinuousBatchingConfig):
-        if spec.name != "seed" and vars(generation_config).get(spec.name) is not None:
+        if spec.name != "seed" and extra.get(spec.name) is not None:
             notices.append(f"{spec.name} belongs in ContinuousBatchingConfig; in the generation config it is not used")
     found = {name: getattr(generation_config, name, None) for name in SUPPORTED}
-    found["seed"] = vars(generation_config).get("seed")
+    found["seed"] = extra.get("seed")
     return {name: value for name, value in found.items() if value is not None}, tuple(notices)

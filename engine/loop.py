@@ -6,14 +6,14 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from engine.blueprint import Blueprint, draw
+from engine.commands import Act, CommandQueue
 from engine.control import Pace
 from engine.core.config import ResolvedConfig, change
 from engine.core.errors import EngineError, RequestError
-from engine.core.observe import CommandAck, Counters, Keyframe, Spans
+from engine.core.observe import Counters, Keyframe, Spans
 from engine.core.plan import StepPlan, StepResult
 from engine.core.request import FinishReason, GenerationOutput, Request, RequestStatus
 from engine.core.scheduler import Outcome, Scheduler
@@ -32,17 +32,6 @@ class Runner(Protocol):
     def collect(self, ticket: Any) -> StepResult: ...
 
     def close(self) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Command:
-    """Something to do between two steps. ``act`` may return what was done, and raises RequestError to refuse."""
-
-    ticket: int
-    kind: str
-    target: str
-    act: Callable[[], str | None]
-    request: Request | None = None
 
 
 class Engine:
@@ -64,7 +53,6 @@ class Engine:
         results: outputs not taken yet.
         tap: step records, while somebody watches.
         pace: held, slowed down or free; see ``engine.control``.
-        waiting: requests accepted and not started, of which ``post`` may not have been drained yet.
     """
 
     def __init__(
@@ -93,11 +81,9 @@ class Engine:
         self._given = runner
         self._runner: Runner | None = None
         self._store: Any = None
-        self._commands: deque[Command] = deque()
+        self._commands = CommandQueue()
         self._questions: deque[Callable[[], None]] = deque()
         self._flights: deque[tuple[StepPlan, Any]] = deque()
-        self._acks: list[CommandAck] = []
-        self._tickets = itertools.count(1)
         self._wants_preview = False
         self._counters = Counters()
 
@@ -125,18 +111,16 @@ class Engine:
             RequestError: its id belongs to a live request.
         """
         self.results.accept(request)
-        self.post("add", request.request_id, lambda: self._add(request), request)
+        self._commands.post("add", request.request_id, lambda: self._add(request), request)
         return request.request_id
 
     def cancel(self, request_id: str) -> int:
         """Ask for the end of a request; returns the ticket. An unknown id has no effect, and the ack says so."""
         return self.post("cancel", request_id, lambda: self.cancel_now(request_id))
 
-    def post(self, kind: str, target: str, act: Callable[[], str | None], request: Request | None = None) -> int:
+    def post(self, kind: str, target: str, act: Act) -> int:
         """Queue a command; it takes effect at the start of the next round and is acknowledged in its record."""
-        ticket = next(self._tickets)
-        self._commands.append(Command(ticket, kind, target, act, request))
-        return ticket
+        return self._commands.post(kind, target, act)
 
     def ask(self, question: Callable[[], None]) -> None:
         """Have ``question`` called by the stepping thread between two records, after the commands posted before it."""
@@ -175,7 +159,8 @@ class Engine:
 
     @property
     def waiting(self) -> int:
-        return len(self.scheduler.state.line) + sum(command.request is not None for command in tuple(self._commands))
+        """Requests accepted and not started."""
+        return len(self.scheduler.state.line) + self._commands.num_adds
 
     # -- the stepping thread ------------------------------------------------------------------------------------------
 
@@ -220,7 +205,7 @@ class Engine:
         """
         began = self.clock()
         self._watch()
-        self._drain()
+        self._commands.carry_out()
         marks = [began, self.clock()]
         plan = None
         if self.scheduler.has_work and self.pace.open:
@@ -258,7 +243,7 @@ class Engine:
         """End everything that was accepted with ``reason``; each sequence gets its terminal output with what it has."""
         now = self.clock()
         self._watch()
-        pending = self._last_commands(carry_out=reason is not FinishReason.FAILED)
+        pending = self._commands.end(carry_out=reason is not FinishReason.FAILED)
         self._flights.clear()
         self._send([self.outputs.terminal(seq) for seq in self.scheduler.fail_all(reason, error, now)])
         for request in pending:
@@ -308,30 +293,6 @@ class Engine:
         while self._questions:
             self._questions.popleft()()
 
-    def _drain(self) -> None:
-        while self._commands:
-            command = self._commands.popleft()
-            try:
-                detail, accepted = command.act() or "", True
-            except RequestError as error:
-                detail, accepted = str(error), False
-            self._acks.append(CommandAck(command.ticket, command.kind, command.target, accepted, detail))
-
-    def _last_commands(self, *, carry_out: bool) -> list[Request]:
-        """Takes the queue at the end of the engine; the requests in it that were never added."""
-        left, others = [], []
-        while self._commands:
-            command = self._commands.popleft()
-            if command.request is None and carry_out:
-                others.append(command)
-                continue
-            if command.request is not None:
-                left.append(command.request)
-            self._acks.append(CommandAck(command.ticket, command.kind, command.target, False, "the engine ended first"))
-        self._commands.extend(others)
-        self._drain()
-        return left
-
     def _plan_and_launch(self, began: float, marks: list[float]) -> StepPlan | None:
         plan = self.scheduler.plan(now=began)
         marks.append(self.clock())
@@ -371,7 +332,7 @@ class Engine:
             self.results.deliver(outputs)
 
     def _publish(self, began: float, marks: list[float], worked: bool) -> None:
-        acks, self._acks = tuple(self._acks), []
+        acks = self._commands.take_acks()
         if not self.scheduler.state.journal.on or not (worked or acks):
             return
         following = None

@@ -16,7 +16,8 @@ from engine.core.tap import Tap
 from engine.delivery import Handler, Router
 from engine.inputs import prompt_rows
 from engine.loop import Engine
-from engine.worker import ManagerStatus, QueueFullError, Worker, add_all
+from engine.status import ManagerStatus, QueueFullError
+from engine.worker import Worker, add_all
 
 __all__ = ["CACHED_NAME", "ContinuousBatchingManager", "ManagerStatus", "QueueFullError", "RunUntil"]
 
@@ -130,6 +131,8 @@ class ContinuousBatchingManager:
         if not self._destroyed:
             self._destroyed = True
             self._worker.retire()
+        if getattr(self.model, CACHED_NAME, None) is self:
+            delattr(self.model, CACHED_NAME)
 
     def is_running(self) -> bool:
         """Whether the engine's thread runs."""

@@ -26,6 +26,10 @@ def _not_negative(value: int, _: int) -> bool:
     return value >= 0
 
 
+def _is_id(value: Any, vocab_size: int) -> bool:
+    return hasattr(value, "__index__") and 0 <= value < vocab_size
+
+
 RULES: Mapping[str, Rule] = {
     "do_sample": Rule("bool", lambda v, n: True, "True or False"),
     "temperature": Rule("float", lambda v, n: math.isfinite(v) and v >= 0, "finite and >= 0", "0 is greedy"),
@@ -47,7 +51,7 @@ RULES: Mapping[str, Rule] = {
     "logit_bias": Rule("mapping", lambda v, n: True, "a mapping of token id to a number"),
     "sequence_bias": Rule("mapping or list", lambda v, n: True, "a mapping of token ids to a number"),
     "bad_words_ids": Rule("list", lambda v, n: True, "a list of token id lists"),
-    "suppress_tokens": Rule("list", lambda v, n: all(0 <= t < n for t in v), "token ids of the model"),
+    "suppress_tokens": Rule("list", lambda v, n: all(_is_id(t, n) for t in v), "token ids of the model"),
     "stop_token_ids": Rule("ids", lambda v, n: True, "a token id or a list of them"),
 }
 

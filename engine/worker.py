@@ -1,47 +1,22 @@
 """The engine's thread: when it steps, waits, parks and ends, and how other threads reach it."""
 
 import logging
-import queue
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
-from engine.core.config import ResolvedConfig
-from engine.core.errors import EngineError, RequestError
+from engine.core.errors import EngineError
 from engine.core.invariants import check
 from engine.core.request import FinishReason, Request
 from engine.delivery import Router
 from engine.loop import Engine
 from engine.outputs import never_started
+from engine.status import ManagerStatus, QueueFullError, cause_of
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 QUEUE_PATIENCE = 10.0
 """Seconds an add waits for room when as many requests wait as may wait."""
-
-
-class QueueFullError(RequestError, queue.Full):
-    """As many requests wait as ``max_queue_size`` allows, and none of them started in time."""
-
-
-@dataclass(frozen=True, slots=True)
-class ManagerStatus:
-    """Where the manager stands; replaced as a whole, so one read is consistent.
-
-    Attributes:
-        state: "new", "running", "held", "draining", "stopped" or "failed".
-        step: number of the last step.
-        error: why it failed, else None.
-        step_started: when the step in progress began, on the engine's clock; None between steps.
-        config: the configuration that runs.
-    """
-
-    state: str
-    step: int
-    error: str | None
-    step_started: float | None
-    config: ResolvedConfig
 
 
 class Worker:
@@ -372,8 +347,3 @@ def add_all(worker: Worker, requests: Sequence[Request], limit: int) -> bool:
                 engine, name = worker.engine, request.request_id
                 worker.post("cancel", name, lambda engine=engine, name=name: engine.cancel_now(name))  # type: ignore[misc]
     return len(queued) == len(requests)
-
-
-def cause_of(error: BaseException) -> str:
-    """An error in one line: its type and what it says."""
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
