@@ -59,12 +59,12 @@ def generate(choices: Choices, *, as_json: bool = False) -> int:
             code = _stream(manager, loaded.tokenizer, specs[0])
         else:
             code = _batch(manager, loaded.tokenizer, specs, as_json)
-        if manager.status.state == "failed":
-            raise EngineError(str(manager.status.error))
-        return code
     finally:
         if manager.is_running():
             manager.stop(block=True, timeout=10.0, hard_stop=True)
+    if manager.status.state == "failed":  # asked last: an engine that dies delivers the results before it says so
+        raise EngineError(str(manager.status.error))
+    return code
 
 
 def once(choices: Choices, size: tuple[int, int], theme: str, ascii: bool, mode: int, steps: int | None) -> int:
@@ -132,7 +132,7 @@ def _batch(manager: Any, tokenizer: Any, specs: Sequence[RequestSpec], as_json: 
         for copy in range(spec.copies):
             try:
                 jobs.append(_Job(spec, submit(manager.add_request, spec, ids, copy, streaming=False)))
-            except RequestError as error:
+            except (RequestError, EngineError) as error:
                 jobs.append(_Job(spec, spec.request_id, error=str(error)))
     by_id = {job.request_id: job for job in jobs if job.error is None}
     written = _write_done(jobs, 0, tokenizer, as_json)

@@ -17,7 +17,7 @@ from rich.markup import escape
 from cbtui.forms import optional_seed, real, whole
 from cbtui.launch import RequestSpec
 from engine.core.errors import ConfigError
-from engine.core.options import DEPRECATED, ContinuousBatchingConfig, check_field
+from engine.core.options import DEPRECATED, RULES, ContinuousBatchingConfig, check_field
 
 MODEL, REQUESTS, MONITOR, ENGINE = "Model", "Requests", "Monitor", "Engine"
 DEFAULT_MODEL = "smollm2"
@@ -197,9 +197,11 @@ def read_config(values: Mapping[str, Any]) -> dict[str, Any]:
         given = values.get(item.name)
         if given is None:
             continue
-        found[item.name] = read_value(given) if isinstance(given, str) else given
+        found[item.name] = read_value(given)
         if item.name in DEPRECATED:
             continue
+        if found[item.name] is None and not RULES[item.name].ok(None):
+            found[item.name] = given  # a field that has a value called "auto" of its own
         try:
             check_field(item.name, found[item.name])
         except ConfigError as error:

@@ -46,6 +46,7 @@ def test_engine_values_arrive_with_their_types() -> None:
         "cpu_offload_space": "auto",
         "scheduler_type": "prefill_first",
         "seed": "7",
+        "forward": "auto",
     }
     choices = read_choices({**NOTHING, **given})
     assert choices.config == {
@@ -56,6 +57,7 @@ def test_engine_values_arrive_with_their_types() -> None:
         "cpu_offload_space": None,
         "scheduler_type": "prefill_first",
         "seed": 7,
+        "forward": "auto",
     }
     assert choices.spec.seed == 7
     ContinuousBatchingConfig(**choices.config)
