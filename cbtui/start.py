@@ -173,7 +173,7 @@ def plan_engine(loaded: "Loaded", config: Mapping[str, Any], own: Mapping[str, A
         wanted = ContinuousBatchingConfig(**{**own, **config})
         blueprint = draw(loaded.model, loaded.tokenizer, config=wanted)
     decided = dict(blueprint.config.items())
-    reasons = {
+    reasons: dict[str, Any] = {
         name: Resolved(decided[name].value, OWN_REASON)
         for name in own
         if name not in config and decided[name].reason == "user"
