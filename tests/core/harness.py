@@ -13,11 +13,7 @@ from engine.core.fold import fold
 from engine.core.forecast import explain
 from engine.core.invariants import check
 from engine.core.layout import TRASH_BLOCK, CacheLayout, SchedulerSettings
-from engine.core.observe import (
-    Counters,
-    Keyframe,
-    StepRecord,
-)
+from engine.core.observe import Counters, Keyframe, StepRecord, Verdict
 from engine.core.plan import StepPlan
 from engine.core.request import FinishReason, Request, RequestStatus, Sequence
 from engine.core.scheduler import Scheduler
@@ -27,6 +23,8 @@ from tests.core.fake_model import text_of
 from tests.core.ledger import Ledger
 from tests.core.outcomes import check_counters, check_delivery, check_output
 from tests.core.records import differences, digest
+
+ENDS = frozenset({Verdict.FINISHED, Verdict.CANCELLED, Verdict.FAILED})
 
 
 class Violation(AssertionError):
@@ -67,6 +65,10 @@ class Harness:
         self.digests: list[str] = []
         self.records: list[StepRecord] = []
         self.view: Keyframe | None = None
+        self.base: Keyframe = self.scheduler.keyframe(0, 0.0)
+        self.unfolded: list[StepRecord] = []
+        self.told: set[int] = set()
+        self.by_key: dict[int, Sequence] = {}
         self.now = 0.0
         self.steps = 0
         self.rows_cap = self.settings.max_requests_per_batch
@@ -93,6 +95,7 @@ class Harness:
             self._must(seq.key not in self.live and seq.key not in self.ended, f"key {seq.key} was given out before")
             self.live[seq.key] = seq
             self.sequences.append(seq)
+            self.by_key[seq.key] = seq
         self.check()
         return added
 
@@ -141,7 +144,8 @@ class Harness:
             return
         self.scheduler.observe(True)
         self._moved()
-        self.view = self._seen()
+        self.view = self.base = self._seen()
+        self.unfolded = []
 
     def detach(self) -> None:
         self.scheduler.observe(False)
@@ -173,7 +177,7 @@ class Harness:
         progress = bool(plan.slices) or bool(self.launched)
         if plan.slices or plan.copies:
             self.launched.append(self._launch(plan))
-        if self.steps % 2:
+        if self.steps % 4 == 1:
             self.check(theirs=False)
         if len(self.launched) > self.depth or (self.launched and not plan.slices):
             self._apply(self.launched.popleft())
@@ -255,6 +259,15 @@ class Harness:
         self.records = [*self.records[-20:], record]
         self.view = fold(self.view, record)
         self._all_well(differences(self.view, self._seen()))
+        self.unfolded.append(record)
+        if len(self.unfolded) == 8:
+            self._must(fold(self.base, *self.unfolded) == self.view, "folding many records at once differs")
+            self.base, self.unfolded = self.view, []
+        for d in record.decisions:
+            if d.verdict in ENDS and d.seq in self.by_key:
+                self._must(d.seq not in self.told, f"{d}: its end was told before")
+                self._must(d.a == self.by_key[d.seq].num_output, f"{d}: it has {self.by_key[d.seq].num_output} tokens")
+                self.told.add(d.seq)
 
     # ---- checks ------------------------------------------------------------------------------------------------
 

@@ -159,6 +159,12 @@ def check_decisions(
         wrong = _check_numbers(d, s, plan, before, used, deltas, replay)
         broken += [f"{d}: {w}" for w in wrong]
         used += s.length if s is not None else 0
+    line = sorted(seq.key for seq in [*queues.waiting, *queues.offloaded])
+    broken += [
+        f"{d}: its place in the line {line} is wrong"
+        for d in plan.decisions
+        if d.verdict is Verdict.WAIT_ORDER and line.index(d.seq) + 1 != d.b
+    ]
     live = {seq.key for members in (queues.running, queues.waiting, queues.offloaded) for seq in members}
     broken += [f"{d}: not a live sequence" for d in plan.decisions if d.seq not in live]
     return broken

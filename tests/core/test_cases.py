@@ -5,7 +5,7 @@ import pytest
 from engine.core.errors import RequestError
 from engine.core.observe import Verdict
 from engine.core.plan import StepResult
-from engine.core.request import FinishReason
+from engine.core.request import FinishReason, RequestStatus
 from engine.core.tap import Tap
 from tests.core.scenarios import PROMPT, empty_record, request, world
 
@@ -109,6 +109,15 @@ def test_a_request_longer_than_the_positions_is_refused_at_the_limit_plus_one() 
     with pytest.raises(RequestError, match=r"\b11\b.*\b10\b"):
         harness.scheduler.add(request("over", PROMPT, 3))
     harness.drain()
+
+
+def test_a_request_for_no_tokens_is_finished_and_empty_at_once() -> None:
+    harness = world()
+    (seq,) = harness.scheduler.add(request("nothing", PROMPT, 0))
+    assert (seq.status, seq.finish_reason, seq.num_output) == (RequestStatus.FINISHED, FinishReason.LENGTH, 0)
+    assert not harness.scheduler.has_work
+    assert harness.frame().counters.finished == 1
+    assert len(harness.scheduler.add(request("nothing", PROMPT, 1))) == 1, "its id is free again"
 
 
 def test_waiting_never_lasts_while_nothing_runs() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.core.scenarios import Walk, random_request
 
-SEEDS = range(16)
+SEEDS = range(12)
 
 
 def fingerprint(seeds: range = SEEDS) -> str:
@@ -22,17 +22,17 @@ def fingerprint(seeds: range = SEEDS) -> str:
 
 
 def test_plans_are_equal_in_two_runs() -> None:
-    assert fingerprint(range(8)) == fingerprint(range(8))
+    assert fingerprint(range(4)) == fingerprint(range(4))
 
 
 def test_plans_are_equal_under_every_hash_seed() -> None:
-    code = "from tests.core.test_determinism import fingerprint; print(fingerprint(range(5)))"
+    code = "from tests.core.test_determinism import fingerprint; print(fingerprint(range(4)))"
     seen = set()
     for seed in ("0", "31337"):
         env = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
         done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
         seen.add(done.stdout)
-    assert seen == {fingerprint(range(5)) + "\n"}
+    assert seen == {fingerprint(range(4)) + "\n"}
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -46,7 +46,7 @@ def test_outputs_do_not_depend_on_the_depth() -> None:
         outputs = [outputs_at(seed, depth) for depth in (0, 1)]
         assert outputs[0] == outputs[1]
         told += sum(len(tokens) for tokens, _, _ in outputs[0].values())
-    assert told > 300
+    assert told > 200
 
 
 def outputs_at(seed: int, depth: int) -> dict[str, tuple[tuple[int, ...], object, str]]:
