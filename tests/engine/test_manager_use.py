@@ -64,8 +64,9 @@ class TestAdding:
         assert list(manager) == []
 
     def test_refusals_happen_in_the_callers_thread_and_hurt_nobody(self, start):
-        manager = start(num_blocks=64)
-        name = manager.add_request([1, 2], max_new_tokens=200)
+        manager = start()
+        manager.hold()
+        name = manager.add_request([1, 2], max_new_tokens=20)
         for wrong in ({"input_ids": []}, {"input_ids": [1], "temperature": -1}, {"input_ids": [97]}):
             with pytest.raises(RequestError):
                 manager.add_request(**wrong)
@@ -73,7 +74,8 @@ class TestAdding:
             manager.add_request([3], request_id=name)
         with pytest.raises(TypeError):
             manager.add_request({"ids": [1]})
-        assert manager.get_result(name).generated_tokens == expected([1, 2], 200)
+        manager.resume()
+        assert manager.get_result(name).generated_tokens == expected([1, 2], 20)
 
     def test_many_threads_may_add_at_once(self, start):
         manager = start()
