@@ -25,6 +25,8 @@ __all__ = ["LaunchOptions", "Notice", "RequestSpec", "Session"]
 RATES = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0)
 PATIENCE = 5.0
 """Seconds a step may go on after a hard stop before the engine can be given up."""
+PREVIEWED = 8
+"""Records that carry a preview after each request for it: enough that none is missing at a readable pace."""
 LONG_STEP = 1.0
 """Seconds after which the step in progress is named."""
 
@@ -295,9 +297,9 @@ class Session:
             self.ask(lambda: manager.explain(story.request_id), answer)
 
     def ask_preview(self) -> None:
-        """The next record is to say what the step after it would do."""
+        """The records until the next few polls are to say what the step after them would do."""
         if self.manager is not None and self.engine in ("running", "held", "draining"):
-            self.manager.want_preview()
+            self.manager.want_preview(PREVIEWED)
 
     def stop(self) -> None:
         """The engine finishes what it accepted and takes nothing new."""

@@ -84,7 +84,7 @@ class Engine:
         self._commands = CommandQueue()
         self._questions: deque[Callable[[], None]] = deque()
         self._flights: deque[tuple[StepPlan, Any]] = deque()
-        self._wants_preview = False
+        self._previews = 0
         self._counters = Counters()
 
     # -- from any thread ----------------------------------------------------------------------------------------------
@@ -138,9 +138,9 @@ class Engine:
             ticket = self.post("config", name, lambda: self._configure(fields))
         return ticket
 
-    def want_preview(self) -> None:
-        """The next record will say what the step after it would do."""
-        self._wants_preview = True
+    def want_preview(self, records: int = 1) -> None:
+        """The next records, as many as given, will each say what the step after them would do."""
+        self._previews = max(self._previews, records)
 
     @property
     def has_news(self) -> bool:
@@ -336,8 +336,8 @@ class Engine:
         if not self.scheduler.state.journal.on or not (worked or acks):
             return
         following = None
-        if self._wants_preview and self.scheduler.has_work:
-            following, self._wants_preview = self.scheduler.preview(), False
+        if self._previews and self.scheduler.has_work:
+            following, self._previews = self.scheduler.preview(), self._previews - 1
         parts = [later - earlier for earlier, later in itertools.pairwise(marks)]
         record = self.scheduler.take_events().record(began, Spans(*parts), acks, following)
         if self.tap.watched:

@@ -328,9 +328,9 @@ class ContinuousBatchingManager:
         """Step records for readers; another object after a failure that cost the engine its state."""
         return self._worker.engine.tap
 
-    def want_preview(self) -> None:
-        """The next record will say what the step after it would do."""
-        self._worker.engine.want_preview()
+    def want_preview(self, records: int = 1) -> None:
+        """The next records, as many as given, will each say what the step after them would do."""
+        self._worker.engine.want_preview(records)
 
     def snapshot(self, timeout: float | None = 30.0) -> Keyframe:
         """The full visible state as of the last record; also when stopped or failed.

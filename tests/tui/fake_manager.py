@@ -177,8 +177,8 @@ class FakeManager:
         self.status = replace(self.status, config=config)
         return ""
 
-    def want_preview(self) -> None:
-        self.preview_wanted = True
+    def want_preview(self, records: int = 1) -> None:
+        self.preview_wanted = records > 0
 
     def snapshot(self) -> Keyframe:
         self.questions.append("snapshot")
