@@ -160,9 +160,9 @@ class Sequence:
 
     @property
     def output_id(self) -> str:
-        """Id under which this sequence is delivered: the request's id, or ``id__child#k`` for a sibling."""
+        """Id under which this sequence is delivered: the request's id, or ``id__child#k`` for its k-th sibling, from 0."""
         base = self.request.request_id
-        return base if self.child == 0 else f"{base}__child#{self.child}"
+        return base if self.child == 0 else f"{base}__child#{self.child - 1}"
 
 
 @dataclass(slots=True)

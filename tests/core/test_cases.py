@@ -75,7 +75,7 @@ def test_cancel_of_a_parent_reaches_all_its_children() -> None:
         harness.cancel("parent")
         harness.step()
         assert [harness.ended[s.key] for s in family] == [FinishReason.CANCELLED] * 3
-        assert [s.output_id for s in family] == ["parent", "parent__child#1", "parent__child#2"]
+        assert [s.output_id for s in family] == ["parent", "parent__child#0", "parent__child#1"]
         harness.check_idle()
 
 
