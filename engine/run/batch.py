@@ -97,7 +97,7 @@ class Batch:
         if (group, together) not in self._spans:
             window = self.layout.groups[group].window
             if together:
-                pieces = [piece for s in np.flatnonzero(self.lengths > 1) for piece in self._pieces(s, window)]
+                pieces = [piece for s in np.flatnonzero(self.lengths > 1).tolist() for piece in self._pieces(s, window)]
                 decodes = [self._span(group, members, 0, 1, window) for members in self._buckets(window)]
             else:
                 pieces, decodes = [(s, 0, int(length)) for s, length in enumerate(self.lengths)], []

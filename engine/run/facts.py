@@ -1,6 +1,6 @@
 """What the engine has to know about a model, read from its configuration and its modules."""
 
-from collections.abc import Callable
+import inspect
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +9,11 @@ import torch
 from engine.core.errors import ConfigError
 
 FULL, SLIDING = "full_attention", "sliding_attention"
+
+_ADVICE = "choose a model made of ordinary attention layers"
+
+_RECURRENT = ("Mamba", "DeltaNet", "LinearAttention", "LightningAttention", "ShortConv", "Recurrent", "Rwkv", "RWKV")
+"""Parts of the class names of layers whose state is not a list of keys and values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,23 +62,27 @@ def inspect_model(model: Any) -> ModelFacts:
     Raises:
         ConfigError: the model has an encoder, or a layer whose attention the paged cache cannot hold.
     """
-    config = text_config(model)
+    config, name = text_config(model), type(model).__name__
     if getattr(config, "is_encoder_decoder", False):
-        raise ConfigError(
-            f"{type(model).__name__} has an encoder; only decoder-only models can be batched continuously"
-        )
+        raise ConfigError(f"{name} has an encoder; only decoder-only models can be batched continuously")
+    if getattr(config, "is_causal", True) is False or getattr(config, "use_bidirectional_attention", False):
+        raise ConfigError(f"{name} attends to later tokens too; only causal models can be batched continuously")
     if getattr(config, "kv_lora_rank", None):
         raise ConfigError(
-            f"{type(model).__name__} uses multi-head latent attention (kv_lora_rank={config.kv_lora_rank}), whose"
+            f"{name} uses multi-head latent attention (kv_lora_rank={config.kv_lora_rank}), whose"
             " compressed cache has no pages here; choose a model with ordinary attention"
         )
-    heads = config.num_attention_heads
+    windows = _windows(config, name)
+    heads = _size(config, "num_attention_heads", 0)
+    kv_heads = _size(config, "num_key_value_heads", heads)
+    head_dim = _size(config, "head_dim", config.hidden_size // max(heads, 1))
+    _check_layers(model, len(windows), kv_heads, head_dim)
     parameters = list(model.parameters())
     return ModelFacts(
-        windows=_windows(config, type(model).__name__),
+        windows=windows,
         num_heads=heads,
-        kv_heads=getattr(config, "num_key_value_heads", None) or heads,
-        head_dim=getattr(config, "head_dim", None) or config.hidden_size // heads,
+        kv_heads=kv_heads,
+        head_dim=head_dim,
         hidden_size=config.hidden_size,
         intermediate_size=getattr(config, "intermediate_size", None) or 4 * config.hidden_size,
         vocab_size=config.vocab_size,
@@ -82,6 +91,55 @@ def inspect_model(model: Any) -> ModelFacts:
         device=parameters[0].device,
         weight_bytes=sum(p.numel() * p.element_size() for p in parameters),
     )
+
+
+def _size(config: Any, name: str, default: int) -> int:
+    """A size all layers share; ``default`` where the configuration does not say."""
+    try:
+        return getattr(config, name, None) or default
+    except Exception as error:  # raised by configurations in which the layers differ
+        raise ConfigError(f"the layers of this {config.model_type} model differ in {name}; {_ADVICE}") from error
+
+
+def _check_layers(model: Any, count: int, kv_heads: int, head_dim: int) -> None:
+    """Every layer must attend, keep no other state, and have keys and values of the one shape the pages have.
+
+    Raises:
+        ConfigError: naming the layer, its class and what is wrong with it.
+    """
+    attending: set[int] = set()
+    for path, module in model.named_modules():
+        index, kind = getattr(module, "layer_idx", None), type(module).__name__
+        if not isinstance(index, int) or index >= count:
+            continue
+        where = f"layer {index} of {type(model).__name__} ({kind}, {path})"
+        if any(word in kind for word in _RECURRENT):
+            raise ConfigError(f"{where} keeps a running state instead of keys and values; {_ADVICE}")
+        if "Attention" not in kind:
+            continue
+        if _calls_interface(module):
+            attending.add(index)
+        for part, name in (("k_proj", "keys"), ("v_proj", "values")):
+            size = getattr(getattr(module, part, None), "out_features", kv_heads * head_dim)
+            if size != kv_heads * head_dim:
+                raise ConfigError(
+                    f"{where} makes {name} of {size} numbers a token, the other layers of {kv_heads} heads x"
+                    f" {head_dim} = {kv_heads * head_dim}; {_ADVICE}"
+                )
+    missing = sorted(set(range(count)) - attending)
+    if missing:
+        raise ConfigError(
+            f"layer {missing[0]} of {type(model).__name__} does not attend through transformers' AttentionInterface, so"
+            " its attention cannot be exchanged; choose a model that does"
+        )
+
+
+def _calls_interface(module: Any) -> bool:
+    """Whether an attention module looks its function up when called. True where its source cannot be read."""
+    try:
+        return "ALL_ATTENTION_FUNCTIONS" in inspect.getsource(type(module).forward)
+    except (OSError, TypeError):
+        return True
 
 
 def _windows(config: Any, name: str) -> tuple[int | None, ...]:
@@ -94,7 +152,7 @@ def _windows(config: Any, name: str) -> tuple[int | None, ...]:
         if kind not in (FULL, SLIDING):
             raise ConfigError(
                 f"layer {index} of {name} is {kind!r}; the paged cache holds {FULL!r} and {SLIDING!r} layers only;"
-                " choose a model made of these"
+                f" {_ADVICE}"
             )
     return tuple(window if kind == SLIDING else None for kind in kinds)
 
@@ -102,7 +160,3 @@ def _windows(config: Any, name: str) -> tuple[int | None, ...]:
 def layer_places(groups: Any) -> dict[int, tuple[int, int]]:
     """Model layer index -> (layer group, page of a block that is this layer's)."""
     return {layer: (group.index, page) for group in groups for page, layer in enumerate(group.layers)}
-
-
-Notice = Callable[[str], None]
-"""Takes one sentence about a choice that was made for the person."""

@@ -34,10 +34,11 @@ class KVStore:
             self.values = [torch.empty(shape, dtype=facts.dtype, device=facts.device) for _ in range(pages)]
             self._host = self._reserve_host(pages, shape[1:], facts)
         except (RuntimeError, torch.OutOfMemoryError) as error:
-            size = 2 * pages * shape[0] * layout.page_size * facts.kv_heads * facts.head_dim * facts.dtype.itemsize
+            item = facts.dtype.itemsize
+            size = 2 * pages * shape[0] * layout.page_size * facts.kv_heads * facts.head_dim * item
             raise MemoryError(
                 f"the cache does not fit: 2 (keys, values) x {pages} pages x {shape[0]} blocks x {layout.page_size}"
-                f" tokens x {facts.kv_heads} heads x {facts.head_dim} x {facts.dtype.itemsize} bytes = {size / 2**30:.2f} GiB;"
+                f" tokens x {facts.kv_heads} heads x {facts.head_dim} x {item} bytes = {size / 2**30:.2f} GiB;"
                 " lower num_blocks or page_size"
             ) from error
         # The same memory as one list of slots, [blocks * page_size, kv_heads, head_dim].

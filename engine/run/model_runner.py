@@ -197,7 +197,6 @@ class ModelRunner:
         self._forward.close()
 
 
-
 def _to_host(sampled: Sampled) -> tuple[Sampled, torch.cuda.Event | None]:
     """The outcome in host memory once the event has passed, so that a later step on the device need not be waited for.
 

@@ -94,7 +94,8 @@ def test_a_company_changes_nothing(backend):
     row = 0
     for i, (past, new) in enumerate(sizes):
         alone = Batch(
-            layer.batch.layout, torch.device("cpu"), torch.zeros(new, dtype=torch.int64), np.array([past]), np.array([new]),
+            layer.batch.layout, torch.device("cpu"), torch.zeros(new, dtype=torch.int64),
+            np.array([past]), np.array([new]),
             [layer.batch.tables[0][i : i + 1]], np.ones(1, bool),
         )  # fmt: skip
         single = type(layer)(alone, 0, layer.keys, layer.values, alone.slots[0])

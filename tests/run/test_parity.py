@@ -3,6 +3,8 @@
 import random
 
 import pytest
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from engine.core.request import Request
 from tests.run.drive import drive, output
@@ -87,25 +89,52 @@ def test_every_prompt_length_around_a_window(prompt_length):
     assert output(ended["r"]) == reference(model, prompt, 14)
 
 
-@pytest.mark.weights
-@pytest.mark.parametrize("backend", ["eager", "sdpa"])
-@pytest.mark.parametrize(("page_size", "budget"), [(4, 24), (16, 256)])
-def test_smollm2_equals_generate(smollm2_dir, backend, page_size, budget):
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+OTHERS: dict[str, dict] = {
+    "gpt2": {"num_key_value_heads": 4},  # positions are learned, keys and values come from one projection
+    "gpt_neox": {"num_key_value_heads": 4},  # rotates a part of each head
+    "gpt_oss": {"head_dim": 8, "sliding_window": 6, "num_local_experts": 4, "num_experts_per_tok": 2},  # sinks
+    "cohere2": {"sliding_window": 6, "num_hidden_layers": 4},  # no positions in its full layers
+    "exaone4": {"sliding_window": 6, "num_hidden_layers": 4},
+    "olmo2": {},  # norms queries and keys over all heads
+    "phi3": {"sliding_window": 6},
+    "qwen3_moe": {"head_dim": 8, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16},
+}
 
-    torch.set_num_threads(2)
+
+@pytest.mark.parametrize("kind", OTHERS)
+@pytest.mark.parametrize("backend", ["eager", "sdpa"])
+def test_other_architectures_equal_generate(kind, backend):
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+    special = {"vocab_size": VOCAB, "bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
+    config = AutoConfig.for_model(
+        kind, **{**sizes, **special, "num_key_value_heads": 2, "initializer_range": 0.3, **OTHERS[kind]}
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        model = AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=torch.float32).eval()
+    prompts = [[5, 9, 3], list(range(1, 18))]
+    ended = drive(
+        model, [Request(f"r{i}", tuple(p), max_new_tokens=14) for i, p in enumerate(prompts)], backend=backend, budget=8
+    )
+    assert [output(ended[f"r{i}"]) for i in range(2)] == [reference(model, prompt, 14) for prompt in prompts]
+
+
+@pytest.fixture(scope="module")
+def smollm2(smollm2_dir):
+    """(model, prompts, what generate answers in 8 tokens)."""
     model = AutoModelForCausalLM.from_pretrained(smollm2_dir, dtype=torch.float32)
     tokenizer = AutoTokenizer.from_pretrained(smollm2_dir)
     texts = ("The capital of France is", "def fibonacci(n):", "Once upon a time there was a small boat that")
     prompts = [tokenizer(text)["input_ids"] for text in texts]
-    answers = [reference(model, prompt, 12, eos_token_id=None, pad_token_id=0) for prompt in prompts]
-    ended = drive(
-        model,
-        [Request(f"r{i}", tuple(prompt), max_new_tokens=12) for i, prompt in enumerate(prompts)],
-        backend=backend,
-        page_size=page_size,
-        budget=budget,
-        spoil=None,
-    )
+    torch.set_num_threads(2)
+    return model, prompts, [reference(model, prompt, 8, eos_token_id=None, pad_token_id=0) for prompt in prompts]
+
+
+@pytest.mark.weights
+@pytest.mark.parametrize(("backend", "page_size", "budget"), [("eager", 16, 256), ("sdpa", 4, 24), ("sdpa", 16, 256)])
+def test_smollm2_equals_generate(smollm2, backend, page_size, budget):
+    torch.set_num_threads(2)
+    model, prompts, answers = smollm2
+    requests = [Request(f"r{i}", tuple(prompt), max_new_tokens=8) for i, prompt in enumerate(prompts)]
+    ended = drive(model, requests, backend=backend, page_size=page_size, budget=budget, spoil=None)
     assert [output(ended[f"r{i}"]) for i in range(len(prompts))] == answers

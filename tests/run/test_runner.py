@@ -5,6 +5,7 @@ import threading
 
 import pytest
 import torch
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from engine.core.errors import ConfigError
 from engine.core.groups import group_layers
@@ -205,6 +206,33 @@ def test_untouched_blocks_take_no_memory():
     assert psutil.Process().memory_info().rss - before < size / 20
 
 
+def test_a_model_that_gives_logits_of_every_token_is_understood():
+    model = tiny_model("llama")
+    head = model.forward
+    model.forward = lambda logits_to_keep, **given: head(**given)
+    prompts = [[1, 2, 3, 4, 5, 6, 7], [8]]
+    ended = drive(model, [Request(f"r{i}", tuple(p), max_new_tokens=5) for i, p in enumerate(prompts)], budget=4)
+    del model.forward
+    assert [output(ended[f"r{i}"]) for i in range(2)] == [reference(model, p, 5) for p in prompts]
+
+
+def test_an_attention_outside_the_interface_is_refused_by_layer():
+    config = AutoConfig.for_model("bloom", vocab_size=97, hidden_size=32, n_layer=2, n_head=4)
+    with pytest.raises(ConfigError, match=r"layer 0 of BloomForCausalLM does not attend through"):
+        inspect_model(AutoModelForCausalLM.from_config(config))
+
+
+def test_layers_that_differ_in_shape_or_keep_a_state_are_refused_by_name():
+    model = tiny_model("llama")
+    model.model.layers[1].self_attn.v_proj = torch.nn.Linear(32, 24)
+    with pytest.raises(ConfigError, match=r"layer 1 .*self_attn.* makes values of 24 numbers"):
+        inspect_model(model)
+    model = tiny_model("llama")
+    model.model.layers[1].mixer = type("MambaMixer", (torch.nn.Module,), {"layer_idx": 1})()
+    with pytest.raises(ConfigError, match=r"layer 1 .*MambaMixer, model.layers.1.mixer.* running state"):
+        inspect_model(model)
+
+
 @pytest.mark.parametrize(
     ("fields", "says"),
     [
@@ -212,6 +240,8 @@ def test_untouched_blocks_take_no_memory():
         ({"layer_types": ["chunked_attention", "full_attention"]}, "layer 0 .*'chunked_attention'"),
         ({"kv_lora_rank": 64}, "latent attention"),
         ({"is_encoder_decoder": True}, "has an encoder"),
+        ({"is_causal": False}, "later tokens"),
+        ({"use_bidirectional_attention": True}, "later tokens"),
     ],
 )
 def test_models_we_cannot_run_are_named(fields, says):

@@ -55,7 +55,7 @@ PROCESSORS = [
 
 
 def edited(logits: torch.Tensor, *rows: tuple[SamplingParams, tuple[int, ...], int]) -> torch.Tensor:
-    """``logits`` after what every row (parameters, tokens, prompt length) asks for; end-of-sequence ids are 8 and 12."""
+    """``logits`` after what every row (parameters, tokens, prompt length) asks for; 8 and 12 end it."""
     edits, logits = Edits(), logits.clone()
     for row, (params, tokens, num_prompt) in enumerate(rows):
         seq = sampling_slice(params, tokens, num_prompt, eos=(8, 12)).seq

@@ -25,7 +25,16 @@ class Layer:
     slots: torch.Tensor
 
     def write(self, key: torch.Tensor, value: torch.Tensor) -> None:
-        """Store the new tokens' keys and values, each [tokens, kv_heads, head_dim]."""
+        """Store the new tokens' keys and values, each [tokens, kv_heads, head_dim].
+
+        Raises:
+            EngineError: they have another shape than the pages.
+        """
+        if key.shape[1:] != self.keys.shape[1:] or value.shape[1:] != self.values.shape[1:]:
+            raise EngineError(
+                f"keys of {tuple(key.shape[1:])} and values of {tuple(value.shape[1:])} (heads, numbers) do not fit"
+                f" pages of {tuple(self.keys.shape[1:])}"
+            )
         self.keys.index_copy_(0, self.slots, key.to(self.keys.dtype))
         self.values.index_copy_(0, self.slots, value.to(self.values.dtype))
 
@@ -64,6 +73,7 @@ class Context:
         """
         if self._visits != len(self._places):
             raise EngineError(
-                f"{self._visits} of {len(self._places)} layers attended over the paged cache; the model's attention"
-                " setting was changed during the step, or the model has layers that do not use it"
+                f"{self._visits} of {len(self._places)} layers attended over the paged cache; either the model's"
+                " attention setting was changed during the step, or its layers do not hand keyword arguments on to"
+                " their attention and it cannot be batched continuously"
             )
