@@ -259,9 +259,10 @@ def _why_ended(scene: Scene, story: Story, live: Live | None) -> Wordings:
     at = f"at {story.ended}" if story.ended >= 0 else ""
     tokens = count(len(story.tokens), "token")
     reason = REASONS.get(change.finish_reason, "") if change is not None and change.finish_reason else ""
-    if error:
+    stopped = change is not None and change.finish_reason is FinishReason.STOPPED
+    if error and not stopped:
         return (f"failed {at}: {error}", error)
-    if reason in ("cancelled", "engine stopped"):
+    if stopped or reason == "cancelled":
         return (f"{reason} {at} after {tokens}, {count(story.freed, 'block')} freed", f"{reason} {at} after {tokens}")
     return (f"finished {at} ({reason}), {count(story.freed, 'block')} given back", f"finished {at} ({reason})")
 

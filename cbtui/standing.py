@@ -34,10 +34,7 @@ def _ended_word(story: Story, live: Live | None) -> str:
     change = live.change if live is not None else story.change
     if change is None:
         return "finished"
-    if change.status is RequestStatus.CANCELLED or change.finish_reason in (
-        FinishReason.CANCELLED,
-        FinishReason.STOPPED,
-    ):
+    if change.status is RequestStatus.CANCELLED or change.finish_reason is FinishReason.CANCELLED:
         return "cancelled"
     if change.status is RequestStatus.FAILED or change.finish_reason is FinishReason.FAILED:
         return "failed"

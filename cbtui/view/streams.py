@@ -1,5 +1,7 @@
 """The text of requests as it comes: every token a shade of its own, the newest one bright."""
 
+from rich.cells import cell_len
+
 from cbtui.sentences import seconds
 from cbtui.stories import Story
 from cbtui.text import one_line
@@ -91,15 +93,45 @@ def _one_row(scene: Scene, story: Story | None, width: int) -> Row:
     row.put(clip(f" {story.label} ", width, theme.glyphs.ellipsis), theme.tile(story.hue, "head")).put(
         " " if row.left else ""
     )
-    lines = stream_lines(scene, story, max(1, row.left - 3), 1)
+    room = max(1, row.left - 3)
+    runs = _tail(_joined(stream_lines(scene, story, room, 3)), room)
     known = story.output_at(scene.step)
     alive = story.ended < 0 or story.ended > scene.step
-    if not lines:
+    if not runs:
         prompt = one_line(story.prompt[: 2 * width], theme.glyphs.newline)
         return row.put(clip(f" {prompt}", row.left, theme.glyphs.ellipsis), theme.style("muted", italic=True)).done()
-    for segment in _line(theme, lines[-1], row.left, known - 1 if alive else -1, story.hue, caret=alive):
+    for segment in _line(theme, runs, row.left, known - 1 if alive else -1, story.hue, caret=alive):
         row.put(segment.text, segment.style)
     return row.done()
+
+
+def _joined(lines: list[list[tuple[str, int]]]) -> list[tuple[str, int]]:
+    """Wrapped lines as one, with the blank that a break at a word took away."""
+    out: list[tuple[str, int]] = []
+    for line in lines:
+        if out and line and _word_ends(out[-1][0]) and _word_ends(line[0][0][:1]):
+            out.append((" ", line[0][1]))
+        out += line
+    return out
+
+
+def _word_ends(text: str) -> bool:
+    return text[-1:].isascii() and text[-1:] != " "
+
+
+def _tail(runs: list[tuple[str, int]], width: int) -> list[tuple[str, int]]:
+    """The end of some runs that fits into ``width`` cells."""
+    kept: list[tuple[str, int]] = []
+    for text, token in reversed(runs):
+        fits = len(text)
+        while fits and cell_len(text[len(text) - fits :]) > width:
+            fits -= 1
+        if fits:
+            kept.append((text[len(text) - fits :], token))
+            width -= cell_len(kept[-1][0])
+        if fits < len(text):
+            break
+    return kept[::-1]
 
 
 def pinned_keys(scene: Scene, most: int) -> list[int]:
