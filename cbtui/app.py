@@ -216,7 +216,7 @@ class MonitorApp(App[int], inherit_bindings=False):
         """Draws everything in another theme from now on."""
         self.look = theme_named(name, ascii_only=not self.look.glyphs.unicode)
         self.theme = f"cbtui-{name}"
-        self.frame.colours = self.look
+        self.frame.theme = self.look
         self._draw()
 
     # ---- questions to the engine
@@ -264,11 +264,12 @@ class MonitorApp(App[int], inherit_bindings=False):
 
     async def on_event(self, event: events.Event) -> None:
         """Keys typed before a dialog stands are kept for it."""
-        screen = self.screen if isinstance(event, events.Key) and self.screen_stack else None
-        if isinstance(screen, Dialog) and not screen.ready and not event.is_forwarded:
-            screen.early.append(event)
-        else:
-            await super().on_event(event)
+        if isinstance(event, events.Key) and not event.is_forwarded and self.screen_stack:
+            screen = self.screen
+            if isinstance(screen, Dialog) and not screen.ready:
+                screen.early.append(event)
+                return
+        await super().on_event(event)
 
     def action_perform(self, name: str) -> None:
         self.perform(name)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from cbtui.launch import LaunchOptions, Progress
@@ -65,7 +66,7 @@ class Loader:
             try:
                 loaded, manager = self._make(wanted, lambda report: self._report(attempt, report))
             except BaseException as error:  # this thread has nobody else to tell: the screen must say it
-                self._post(lambda error=error: fail(error))
+                self._post(partial(fail, error))
             else:
                 self._post(lambda: finish(loaded, manager))
 

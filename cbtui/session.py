@@ -343,7 +343,7 @@ class Session:
         """Requests that have not ended, in order of arrival; the sequences of one request count once."""
         if self.state is None:
             return []
-        specs = {}
+        specs: dict[str, RequestSpec] = {}
         for story in self.state.stories.values():
             if story.ended < 0 and story.info is not None:
                 specs.setdefault(story.request_id, self.spec_of(story))

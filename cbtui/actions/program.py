@@ -40,7 +40,7 @@ class ProgramActions:
             self._app.session.say(f"written: {base.name}.svg and .txt")
 
     def palette(self) -> None:
-        if not CommandPalette.is_open(self._app):
+        if not isinstance(self._app.screen, CommandPalette):
             self._app.push_screen(CommandPalette())
 
     def glossary(self) -> None:

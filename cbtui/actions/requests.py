@@ -1,5 +1,6 @@
 """Actions on requests: add, burst, duplicate, cancel, undo, and moving the cursor among them."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from cbtui.burst import make_burst
@@ -40,7 +41,7 @@ class RequestActions:
             copy=None if story is None else self._session.spec_of(story),
         )
 
-    def _count_tokens(self, text: str, chat: bool, answer) -> None:
+    def _count_tokens(self, text: str, chat: bool, answer: Callable[[int, int], None]) -> None:
         tokenizer = getattr(self._session.loaded, "tokenizer", None)
         if tokenizer is not None and text:
             self._session.ask(lambda: counts(tokenizer, text, chat), lambda found: answer(*found))

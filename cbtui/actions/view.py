@@ -1,5 +1,6 @@
 """Actions on what is shown and how: modes, panes, the map's views and orders, themes, explanations."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from cbtui.theme import THEME_NAMES
@@ -17,7 +18,7 @@ class ViewActions:
         self.mode1, self.mode2, self.mode3 = self._mode(1), self._mode(2), self._mode(3)
         self.mode4, self.mode5, self.mode6 = self._mode(4), self._mode(5), self._mode(6)
 
-    def _mode(self, number: int):
+    def _mode(self, number: int) -> Callable[[], None]:
         return lambda: self._app.change(mode=number, maximised=None, focus=None)
 
     def next_pane(self) -> None:

@@ -16,6 +16,7 @@ from cbtui.screens.explain import ExplainDialog
 from cbtui.screens.fields import Press, Switcher
 from cbtui.screens.reading import ReadingDialog
 from cbtui.screens.small import ChoiceDialog, ConfirmDialog, FilterDialog, ValueDialog
+from cbtui.theme import theme_named
 from engine.core.errors import RequestError
 from tests.tui.stage import PROMPT, playing
 
@@ -457,6 +458,8 @@ async def test_views_orders_and_theme_are_remembered(tmp_path):
         chrome = play.app.chrome
         assert (chrome.map_view, chrome.map_order, chrome.order) == ("state", "owner", "arrival")
         assert play.app.look.name == "light" and play.app.theme == "cbtui-light"
+        grounds = {segment.style.bgcolor.name for row in play.app.frame.rows for segment in row}
+        assert play.app.look.roles["bg"] in grounds and theme_named("dark").roles["bg"] not in grounds
     async with playing(tmp_path) as play:
         chrome = play.app.chrome
         assert (chrome.map_view, chrome.map_order, chrome.order) == ("state", "owner", "arrival")
