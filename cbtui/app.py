@@ -21,7 +21,7 @@ from cbtui.keys import ACTIONS, BY_ID, Situation, keymap
 from cbtui.looks import all_themes, css_variables
 from cbtui.place import Place
 from cbtui.screens.base import CSS, Dialog
-from cbtui.session import LONG_STEP, PATIENCE, LaunchOptions, Session
+from cbtui.session import LONG_STEP, LaunchOptions, Session
 from cbtui.settings import SettingsFile
 from cbtui.stories import Story
 from cbtui.theme import Theme, theme_named
@@ -146,6 +146,8 @@ class MonitorApp(App[int], inherit_bindings=False):
             notice, kind, self._notice_until = item.text, item.kind, now + NOTICE_SECONDS
         if now >= self._notice_until:
             notice, kind = "", "info"
+        if session.hung and not notice:
+            notice, kind = f"the step does not come back, {session.hung:.0f} s now; X can give the engine up", "error"
         past = chrome.past
         if past is not None and state is not None:
             past = max(state.oldest, min(past, state.step))
@@ -191,7 +193,7 @@ class MonitorApp(App[int], inherit_bindings=False):
             has_work=self.unfinished > 0,
             rate=session.rate,
             mode=chrome.mode,
-            hung=session.step_seconds if session.step_seconds > PATIENCE else 0.0,
+            hung=session.hung,
         )
 
     @property

@@ -103,7 +103,9 @@ def _hint(entry: Entry, now: Situation, keys: Mapping[str, tuple[str, ...]]) -> 
 
 
 def label_of(name: str, now: Situation) -> str:
-    """The word beside a key; `space` says what it would do now."""
+    """The word beside a key; `space` and `X` say what they would do now."""
     if name == "pause" and now.engine == "held":
         return "run"
+    if name == "hard_stop" and now.hung:
+        return "give up"
     return BY_ID[name].label

@@ -25,7 +25,7 @@ class Situation:
         has_work: some request is not finished.
         rate: steps per second asked for, None for full speed.
         mode: the mode shown, 1 … 6.
-        hung: seconds the step in progress has taken beyond patience, else 0.
+        hung: seconds a step has been going on since a stop was asked for, once that is too long; else 0.
     """
 
     phase: str = "ready"

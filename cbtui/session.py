@@ -216,6 +216,11 @@ class Session:
         return max(0.0, self.clock() - status.step_started)
 
     @property
+    def hung(self) -> float:
+        """Seconds a step has been going on although a stop was asked for, once patience is at its end; else 0."""
+        return self.step_seconds if self.stopping and self.step_seconds > PATIENCE else 0.0
+
+    @property
     def config_fields(self) -> tuple[ConfigField, ...]:
         """The configuration that runs, field by field."""
         status = self.status

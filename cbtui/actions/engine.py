@@ -4,7 +4,6 @@ from typing import TYPE_CHECKING
 
 from cbtui.forms import FormField, whole
 from cbtui.screens.small import Choice, ChoiceDialog, ConfirmDialog, ValueDialog
-from cbtui.session import PATIENCE
 
 if TYPE_CHECKING:
     from cbtui.app import MonitorApp
@@ -77,9 +76,9 @@ class EngineActions:
     def hard_stop(self) -> None:
         """Confirms first. When a stop was already asked for and the step still hangs, offers to give the engine up."""
         session = self._session
-        if session.stopping and session.step_seconds > PATIENCE:
+        if session.hung:
             lines = [
-                f"The step in progress has not come back for {session.step_seconds:.0f} s.",
+                f"The step in progress has not come back for {session.hung:.0f} s.",
                 "Giving up leaves its thread and its memory behind; S can then start a new engine.",
             ]
             dialog = ConfirmDialog(self._app.look, "Give the engine up?", lines, "give it up")

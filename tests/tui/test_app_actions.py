@@ -123,8 +123,10 @@ async def test_a_step_that_hangs_can_be_given_up(tmp_path):
         await play.tick()
         assert play.app.chrome.step_seconds == 2.0
         await play.press("X", "y")
-        play.stage.clock.pass_(4.0)
+        play.stage.clock.pass_(6.0)
         await play.tick()
+        assert play.notice == "the step does not come back, 8 s now; X can give the engine up"
+        assert "give up" in {hint.label for hint in play.app.chrome.keys}
         await play.press("X")
         assert "Give the engine up" in rendered(play)
         await play.press("y")

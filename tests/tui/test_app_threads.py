@@ -131,3 +131,28 @@ async def test_a_hung_step_cannot_keep_the_program(options, monkeypatch):
         assert app.session.manager is None
     release.set()
     await until(lambda: not threads())
+
+
+async def test_an_engine_that_dies_says_so_and_starts_again(options, monkeypatch):
+    app = MonitorApp(options, ticks_per_second=60)
+    async with app.run_test(size=(120, 36)) as pilot:
+        await until(lambda: app.session.state is not None and app.session.state.step > 2)
+        plan = Scheduler.plan
+
+        def break_down(scheduler: Scheduler, *args: Any, **kwargs: Any) -> Any:
+            raise RuntimeError("a cable came loose")
+
+        monkeypatch.setattr(Scheduler, "plan", break_down)
+        await pilot.press("a", *"rain", "enter")
+        await until(lambda: app.session.engine == "failed")
+        await until(lambda: "a cable came loose" in app.frame.text())
+        step = app.session.state.step
+        await pilot.press("left_square_bracket")
+        assert app.chrome.past == step - 1
+        monkeypatch.setattr(Scheduler, "plan", plan)
+        await pilot.press("end", "S")
+        await until(lambda: app.session.engine == "running")
+        await pilot.press("a", *"rain", "enter")
+        await until(lambda: app.session.state is not None and any(s.tokens for s in app.session.state.stories.values()))
+        app.session.close()
+    await until(lambda: not threads())
