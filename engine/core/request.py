@@ -160,7 +160,7 @@ class Sequence:
 
     @property
     def output_id(self) -> str:
-        """Id under which this sequence is delivered: the request's id, or ``id__child#k`` for its k-th sibling, from 0."""
+        """Id it is delivered under: the request's id, or ``id__child#k`` for its k-th sibling, from 0."""
         base = self.request.request_id
         return base if self.child == 0 else f"{base}__child#{self.child - 1}"
 

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 HEROES = tuple(
-    """a small cat/a brave dog/a shy rabbit/a little girl named Mia/a boy named Tom/an old fisherman/a young robot/a kind
-    baker/a lost duck/a curious fox/a sleepy bear/a farmer named Ben/a tiny mouse/a wise owl/a teacher named Anna/a
+    """a small cat/a brave dog/a shy rabbit/a little girl named Mia/a boy named Tom/an old fisherman/a young robot/a
+    kind baker/a lost duck/a curious fox/a sleepy bear/a farmer named Ben/a tiny mouse/a wise owl/a teacher named Anna/a
     friendly dragon""".replace("\n    ", " ").split("/")
 )
 PLACES = tuple(
@@ -20,8 +20,8 @@ EVENTS = tuple(
 QUESTIONS = tuple(
     """What is rain?/Why is the sky blue?/What do plants need to grow?/How do birds fly?/What is the moon?/Why do we
     sleep?/What is bread made of?/How do fish breathe?/What is a river?/Why do leaves fall?/What is a computer?/How do
-    bees make honey?/What is the sun?/Why is the sea salty?/What is snow?/How does a bicycle work?/What is a library?/Why
-    do we brush our teeth?/What is wind?/What is a friend?/How do you make tea?/What do cows eat?/What is a map?/Why do
+    bees make honey?/What is the
+    sun?/Why is the sea salty?/What is snow?/How does a bicycle work?/What is a library?/Why do we brush our teeth?/What is wind?/What is a friend?/How do you make tea?/What do cows eat?/What is a map?/Why do
     we wear coats in winter?/What is music?/How does a boat float?/What is a volcano?/Why do cats purr?/What is a
     rainbow?/What is a forest?/How do trains move?/What is the capital of France?/What is a garden?/What do doctors
     do?/How do you make soup?/What is ice?/Why do dogs bark?/What is a mountain?/What is a good breakfast?/How do you

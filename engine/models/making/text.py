@@ -9,12 +9,13 @@ import sys
 import time
 import zlib
 from pathlib import Path
+from typing import Any
 
 from engine.models.making.corpus import is_good, straighten
 from engine.models.making.examples import conversation
 from engine.models.making.prompts import Prompt, all_prompts
 
-SAMPLING = {"do_sample": True, "temperature": 0.7, "top_p": 0.9, "repetition_penalty": 1.05}
+SAMPLING: dict[str, Any] = {"do_sample": True, "temperature": 0.7, "top_p": 0.9, "repetition_penalty": 1.05}
 
 
 def key_of(number: int, prompt: Prompt) -> str:

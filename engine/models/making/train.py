@@ -20,7 +20,7 @@ ROW, ROWS_PER_BATCH = 320, 16
 SIZES = {"hidden_size": 256, "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 32}
 
 
-def build(name: str, tokenizer: Any) -> torch.nn.Module:
+def build(name: str, tokenizer: Any) -> Any:
     """A fresh model: ``demo`` is a Llama, ``demo-hybrid`` a Gemma-2 with windows of 48 tokens on every other layer."""
     from transformers import Gemma2Config, Gemma2ForCausalLM, LlamaConfig, LlamaForCausalLM
 
