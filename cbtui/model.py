@@ -202,6 +202,9 @@ class MonitorState:
             if live is None or story is None or story.ended >= 0:
                 continue
             place = live.change.place
+            if place == "running" and not record.slices:  # commands only, nobody was passed over
+                active.add(key)
+                continue
             kind = {"offloaded": "offloaded", "waiting": "preempted", "running": "stalled"}.get(place)
             if kind is not None:
                 story.enter(kind, record.step, record.time)

@@ -33,6 +33,18 @@ async def test_space_pauses_and_runs(tmp_path):
         assert play.manager.named("resume") == [((), {})]
 
 
+async def test_commands_while_paused_do_not_make_a_request_look_stalled(tmp_path):
+    async with playing(tmp_path) as play:
+        await play.add(2, tokens=30)
+        await play.tick(3)
+        await play.press("space")
+        await play.tick()
+        await play.press("minus")
+        await play.tick()
+        rows = [line for line in play.text.splitlines() if " decode " in line and "/30" in line]
+        assert len(rows) == 2 and "stalled" not in play.text
+
+
 async def test_one_step_and_n_steps(tmp_path):
     async with playing(tmp_path) as play:
         await play.add()
