@@ -14,7 +14,7 @@ SOUND, NOT_FINITE, NOTHING_LEFT = 0, 1, 2
 REASONS = {NOT_FINITE: "non-finite logits", NOTHING_LEFT: "bans leave no token to choose"}
 
 _NUCLEUS = 256
-"""How many of the likeliest are sorted before the whole row is; the nucleus of a trained model is rarely wider."""
+"""How many of the likeliest are sorted before more of a row is; the nucleus of a trained model is rarely wider."""
 
 
 @dataclass(slots=True)
@@ -185,14 +185,18 @@ def _draw_alike(
     shares = scores.softmax(-1) if any(p.top_k == 0 or p.top_k >= scores.shape[-1] for p in params) else None
     if device.type != "cpu":
         # Asking whether a few were enough would make the host wait for the device; sorting all is cheap there.
-        return _draw_sorted(*scores.sort(dim=-1, descending=True, stable=True), shares, params, keys)[0]
-    tokens, enough = _draw_sorted(*scores.topk(width), shares, params, keys)
-    if width < scores.shape[-1] and not bool(enough.all()):
-        short = (~enough).nonzero().squeeze(1)
-        best, ids = scores[short].sort(dim=-1, descending=True, stable=True)
-        members = short.tolist()
-        some = None if shares is None else shares[short]
-        tokens[short], _ = _draw_sorted(best, ids, some, [params[m] for m in members], [keys[m] for m in members])
+        return _draw_sorted(*scores.sort(dim=-1, descending=True), shares, params, keys)[0]
+    tokens = torch.empty(len(params), dtype=torch.int64)
+    rows = torch.arange(len(params))
+    while len(rows):
+        members = rows.tolist()
+        best, ids = scores[rows].topk(width)
+        some = None if shares is None else shares[rows]
+        tokens[rows], enough = _draw_sorted(best, ids, some, [params[m] for m in members], [keys[m] for m in members])
+        rows = rows[~enough]
+        if width == scores.shape[-1]:
+            break
+        width = min(scores.shape[-1], 16 * width)
     return tokens
 
 

@@ -1,5 +1,6 @@
 """Same tokens as ``model.generate`` gives for each prompt alone, in float32, whatever cache and chunks look like."""
 
+import copy
 import random
 
 import pytest
@@ -7,6 +8,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from engine.core.request import Request
+from engine.run.model_runner import ModulesForward
 from tests.run.drive import drive, output
 from tests.tiny import VOCAB, reference, tiny_model
 
@@ -87,6 +89,32 @@ def test_every_prompt_length_around_a_window(prompt_length):
     prompt = [(7 * i + prompt_length) % VOCAB for i in range(prompt_length)]
     ended = drive(model, [Request("r", tuple(prompt), max_new_tokens=14)], budget=10, blocks=6)
     assert output(ended["r"]) == reference(model, prompt, 14)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("backend", ["eager", "sdpa"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_logits_are_those_of_one_plain_pass(monkeypatch, kind, backend, dtype):
+    """Every row the sampler gets, against the model's own pass over the whole text in float32."""
+    rows: list[torch.Tensor] = []
+    inner = ModulesForward.__call__
+
+    def spy(self, batch):
+        logits = inner(self, batch)
+        rows.extend(logits.float().clone())
+        return logits
+
+    monkeypatch.setattr(ModulesForward, "__call__", spy)
+    exact = tiny_model(kind)
+    model = copy.deepcopy(exact).to(dtype)
+    exact.load_state_dict({name: value.float() for name, value in model.state_dict().items()})
+    prompt = [(11 * i + 3) % VOCAB for i in range(19)]
+    ended = drive(model, [Request("r", tuple(prompt), max_new_tokens=12)], backend=backend, budget=7)
+    with torch.no_grad():
+        expected = exact(input_ids=torch.tensor([ended["r"].tokens[:-1]])).logits[0, len(prompt) - 1 :]
+    assert len(rows) == 12
+    tolerance = 1e-4 if dtype == torch.float32 else 0.1
+    assert (torch.stack(rows) - expected).abs().max() <= tolerance * expected.abs().max()
 
 
 OTHERS: dict[str, dict] = {
