@@ -4,15 +4,14 @@ Everything here is called by the event loop's thread and returns at once. What m
 questions the engine thread answers) goes to workers, whose results come back through ``_inbox`` at the next poll.
 """
 
-import queue
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from cbtui.adding import Adder
 from cbtui.configuration import ConfigChange, config_fields
 from cbtui.feed import Feed
+from cbtui.inbox import Inbox, Notice
 from cbtui.launch import LaunchOptions, RequestSpec
 from cbtui.loader import Loader, Wanted
 from cbtui.model import MonitorState
@@ -31,14 +30,6 @@ LONG_STEP = 1.0
 """Seconds after which the step in progress is named."""
 
 
-@dataclass(frozen=True, slots=True)
-class Notice:
-    """Something to tell the person once: ``kind`` is "info" or "error"."""
-
-    text: str
-    kind: str = "info"
-
-
 class Session:
     """Owns the engine: loads the model, makes and remakes the manager, folds what it publishes, sends commands.
 
@@ -53,6 +44,7 @@ class Session:
         rate: steps per second asked for, None for full speed.
         stopping: a stop was asked for.
         detached: the engine was given up.
+        say, take_notices, ask: of its ``Inbox``.
     """
 
     def __init__(
@@ -72,12 +64,11 @@ class Session:
         self.built: Any = None
         self._changed: dict[str, Any] = {}
         self._after_drain: ConfigChange | None = None
-        self._notices: list[Notice] = []
-        self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self._loader = Loader(launch, make_worker("cbtui-load"), self._inbox.put, clock)
-        self._asker = make_worker("cbtui-ask")
+        self._inbox = Inbox(make_worker("cbtui-ask"))
+        self.say, self.take_notices, self.ask = self._inbox.say, self._inbox.take_notices, self._inbox.ask
+        self._loader = Loader(launch, make_worker("cbtui-load"), self._inbox.post, clock)
         self._stopper = make_worker("cbtui-stop")
-        self._adder = Adder(make_worker("cbtui-add"), self._inbox.put, self.say, self._refused)
+        self._adder = Adder(make_worker("cbtui-add"), self._inbox.post, self.say, self._refused)
         self._feed: Feed | None = None
 
     # ---- loading and building
@@ -129,7 +120,7 @@ class Session:
 
     def poll(self, now: float) -> bool:
         """Takes in what arrived since the last poll. True when there is something new to show."""
-        news = self._take_inbox()
+        news = self._inbox.take()
         if self.manager is None:
             return news
         for spec in self._adder.take_due(now):
@@ -138,46 +129,6 @@ class Session:
             self._restart_now(self._after_drain)
             return True
         return (self._feed is not None and self._feed.poll()) or news
-
-    def _take_inbox(self) -> bool:
-        news = False
-        while True:
-            try:
-                message = self._inbox.get_nowait()
-            except queue.Empty:
-                return news
-            message()
-            news = True
-
-    def ask(
-        self, question: Callable[[], Any], answer: Callable[[Any], None], failed: Callable[[], None] | None = None
-    ) -> None:
-        """Puts a question to the engine on a worker; ``answer`` runs at a later poll, a failure becomes a notice."""
-
-        def job() -> None:
-            try:
-                result = question()
-            except Exception as error:
-                text = str(error) or type(error).__name__
-                self._inbox.put(lambda: self._unanswered(text, failed))
-            else:
-                self._inbox.put(lambda: answer(result))
-
-        self._asker.submit(job)
-
-    def _unanswered(self, text: str, failed: Callable[[], None] | None) -> None:
-        self.say(text, "error")
-        if failed is not None:
-            failed()
-
-    def say(self, text: str, kind: str = "info") -> None:
-        """Leaves a notice for the screen."""
-        self._notices.append(Notice(text, kind))
-
-    def take_notices(self) -> list[Notice]:
-        """Notices since the last call, oldest first."""
-        notices, self._notices = self._notices, []
-        return notices
 
     @property
     def status(self) -> Any:
@@ -374,7 +325,7 @@ class Session:
     def close(self, seconds: float = 0.5) -> bool:
         """Stops the engine and the workers, waiting at most ``seconds``. True when the engine's thread has ended."""
         self._loader.close()
-        self._asker.close()
+        self._inbox.close()
         self._stopper.close()
         self._adder.close()
         manager, self.manager = self.manager, None
