@@ -86,6 +86,20 @@ def test_backends_follow_the_formula(backend, window, softcap, with_sinks):
     torch.testing.assert_close(got, formula(query, dense, sizes, window, softcap, sinks), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("piece", [1, 4, 7])
+@pytest.mark.parametrize("softcap", [None, 3.0])
+def test_long_prompt_chunks_are_cut_up_in_sliding_layers(monkeypatch, piece, softcap):
+    """Pieces shorter and longer than the window, a remainder, and chunks that fit the window whole."""
+    monkeypatch.setattr("engine.run.batch._PIECE", piece)
+    window, sizes = 5, [(0, 5), (0, 26), (12, 30), (3, 1), (0, 2)]
+    layer, query, dense = scene(window, sizes)
+    spans = layer.spans(together=True)
+    assert max(span.length for span in spans) == max(piece, window)
+    assert max(span.slots.shape[1] for span in spans) <= max(piece, window) + window - 1
+    got = BACKENDS["sdpa"](layer, query, WIDTH**-0.5, softcap, None)
+    torch.testing.assert_close(got, formula(query, dense, sizes, window, softcap, None), rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("backend", sorted(BACKENDS))
 def test_a_company_changes_nothing(backend):
     sizes = [(9, 1), (2, 6), (30, 1)]
