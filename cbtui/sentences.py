@@ -276,6 +276,16 @@ def limit_name(scene: Scene, limit: str, decisions: tuple[Decision, ...]) -> str
     return name
 
 
+def idle_reason(scene: Scene, decisions: tuple[Decision, ...]) -> str:
+    """Why a budget that nothing limits is not used up: nobody waits, or whoever waits does so for another request."""
+    waiter = next((d for d in decisions if d.verdict in (Verdict.WAIT_ORDER, Verdict.WAIT_IN_FLIGHT)), None)
+    if waiter is None:
+        return "nobody waits"
+    if waiter.verdict is Verdict.WAIT_ORDER:
+        return f"{scene.label(waiter.seq)} waits for {scene.label(waiter.a)}"
+    return f"{scene.label(waiter.seq)} waits for step {waiter.a}"
+
+
 def unused(scene: Scene, number: int, plan: PlanPreview) -> Wordings:
     """What the empty part of the token budget says: how much, and whose fault."""
     waiter = first_waiter(plan.decisions)
@@ -285,5 +295,5 @@ def unused(scene: Scene, number: int, plan: PlanPreview) -> Wordings:
         "blocks": f"{who} finds no blocks" if who else "no free blocks",
         "margin": f"margin holds {who}" if who else "held by the margin",
         "tokens": "the next chunk does not fit",
-    }.get(plan.limit, "nobody waits")
+    }.get(plan.limit, idle_reason(scene, plan.decisions))
     return (f"{number} unused: {reason}", f"{number} unused", str(number))

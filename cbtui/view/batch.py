@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from rich.style import Style
 
 from cbtui.letters import cell_letter
-from cbtui.sentences import count, limit_name, seconds, unused
+from cbtui.sentences import count, idle_reason, limit_name, seconds, unused
 from cbtui.view.cells import Panel, Part, Row, RowBuilder, blank, choose, heading
 from cbtui.view.chrome import Hit
 from cbtui.view.scene import Scene
@@ -88,9 +88,11 @@ def _head(scene: Scene, width: int, scale: Scale) -> Row:
         else (f"{tokens} of {record.budget} tokens")
     )
     limit = limit_name(scene, record.limit, record.decisions)
+    if not record.limit:
+        limit = f"none, {idle_reason(scene, record.decisions)}"
     facts = [
         Part(((lead, text),), 2),
-        Part((("limit: ", dim), (limit if limit != "none" else "none, nobody waits", strong)), 1),
+        Part((("limit: ", dim), (limit, strong)), 1),
     ]
     note = "1 cell = 1 token" if scale.exact else "decode = 1 cell"
     if not scale.exact and scale.decode_cells < scale.decodes:

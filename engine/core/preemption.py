@@ -67,6 +67,7 @@ def preempt(state: State, walk: Walk, victim: Sequence, reason: Sequence) -> Non
         verdict = Verdict.RECOMPUTE
     state.line.put_back(victim)
     walk.disturbed = True
+    walk.limit = walk.limit or "blocks"
     freed = cache.pool.usable - before
     walk.decisions[victim.key] = Decision(victim.key, verdict, reason.key, freed)
     if state.journal.on:

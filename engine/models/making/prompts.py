@@ -4,45 +4,70 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-HEROES = tuple(
-    """a small cat/a brave dog/a shy rabbit/a little girl named Mia/a boy named Tom/an old fisherman/a young robot/a
-    kind baker/a lost duck/a curious fox/a sleepy bear/a farmer named Ben/a tiny mouse/a wise owl/a teacher named Anna/a
-    friendly dragon""".replace("\n    ", " ").split("/")
+
+def _items(text: str) -> tuple[str, ...]:
+    """The parts of a text between slashes, whatever its line breaks."""
+    return tuple(" ".join(item.split()) for item in text.split("/"))
+
+
+HEROES = _items(
+    """
+    a small cat / a brave dog / a shy rabbit / a little girl named Mia / a boy named Tom / an old fisherman / a
+    young robot / a kind baker / a lost duck / a curious fox / a sleepy bear / a farmer named Ben / a tiny mouse
+    / a wise owl / a teacher named Anna / a friendly dragon
+    """
 )
-PLACES = tuple(
-    "in the forest/by the sea/on a farm/in a big city/on a hill/in a garden/at school/on an island/in the snow/"
-    "near a river/in a quiet village/on a train".split("/")
+PLACES = _items(
+    """
+    in the forest / by the sea / on a farm / in a big city / on a hill / in a garden / at school / on an island
+    / in the snow / near a river / in a quiet village / on a train
+    """
 )
-EVENTS = tuple(
-    "finds a red ball/makes a new friend/gets lost and finds the way home/plants a seed/learns to swim/bakes a cake/"
-    "helps a neighbor/sees the first snow/loses a key/builds a boat/hears a strange sound/shares some food".split("/")
+EVENTS = _items(
+    """
+    finds a red ball / makes a new friend / gets lost and finds the way home / plants a seed / learns to swim /
+    bakes a cake / helps a neighbor / sees the first snow / loses a key / builds a boat / hears a strange sound
+    / shares some food
+    """
 )
-QUESTIONS = tuple(
-    """What is rain?/Why is the sky blue?/What do plants need to grow?/How do birds fly?/What is the moon?/Why do we
-    sleep?/What is bread made of?/How do fish breathe?/What is a river?/Why do leaves fall?/What is a computer?/How do
-    bees make honey?/What is the
-    sun?/Why is the sea salty?/What is snow?/How does a bicycle work?/What is a library?/Why do we brush our teeth?/What is wind?/What is a friend?/How do you make tea?/What do cows eat?/What is a map?/Why do
-    we wear coats in winter?/What is music?/How does a boat float?/What is a volcano?/Why do cats purr?/What is a
-    rainbow?/What is a forest?/How do trains move?/What is the capital of France?/What is a garden?/What do doctors
-    do?/How do you make soup?/What is ice?/Why do dogs bark?/What is a mountain?/What is a good breakfast?/How do you
-    stay healthy?/What is a cloud?/What is an island?/What is the ocean?/What does a teacher do?/What is a clock?/Why do
-    we drink water?/What is a farm?/What is winter?/What is summer?/What is a book?/How do you plant a tree?/What is a
-    star?/What is a family?/Why do we need trees?/What is a school?/How do you bake bread?/What is a house made of?/What
-    is a market?/Why is exercise good?/What is milk?""".replace("\n    ", " ").split("/")
+QUESTIONS = _items(
+    """
+    What is rain? / Why is the sky blue? / What do plants need to grow? / How do birds fly? / What is the moon?
+    / Why do we sleep? / What is bread made of? / How do fish breathe? / What is a river? / Why do leaves fall?
+    / What is a computer? / How do bees make honey? / What is the sun? / Why is the sea salty? / What is snow? /
+    How does a bicycle work? / What is a library? / Why do we brush our teeth? / What is wind? / What is a
+    friend? / How do you make tea? / What do cows eat? / What is a map? / Why do we wear coats in winter? / What
+    is music? / How does a boat float? / What is a volcano? / Why do cats purr? / What is a rainbow? / What is a
+    forest? / How do trains move? / What is the capital of France? / What is a garden? / What do doctors do? /
+    How do you make soup? / What is ice? / Why do dogs bark? / What is a mountain? / What is a good breakfast? /
+    How do you stay healthy? / What is a cloud? / What is an island? / What is the ocean? / What does a teacher
+    do? / What is a clock? / Why do we drink water? / What is a farm? / What is winter? / What is summer? / What
+    is a book? / How do you plant a tree? / What is a star? / What is a family? / Why do we need trees? / What
+    is a school? / How do you bake bread? / What is a house made of? / What is a market? / Why is exercise good?
+    / What is milk?
+    """
 )
-LISTS = tuple(
-    """things to take to the beach/animals that live on a farm/fruits/vegetables/things in a kitchen/ways to help at
-    home/games for a rainy day/things you can see in the sky/jobs people do/tips for better sleep/colors/things to do in
-    winter/things to do in summer/musical instruments/animals that can swim/birds/things found in a school/healthy
-    snacks/ways to save water/tools in a garden/kinds of weather/things to pack for a trip/good habits/flowers/wild
-    animals/pets/drinks/sports/things in a bedroom/things that are round""".replace("\n    ", " ").split("/")
+LISTS = _items(
+    """
+    things to take to the beach / animals that live on a farm / fruits / vegetables / things in a kitchen / ways
+    to help at home / games for a rainy day / things you can see in the sky / jobs people do / tips for better
+    sleep / colors / things to do in winter / things to do in summer / musical instruments / animals that can
+    swim / birds / things found in a school / healthy snacks / ways to save water / tools in a garden / kinds of
+    weather / things to pack for a trip / good habits / flowers / wild animals / pets / drinks / sports / things
+    in a bedroom / things that are round
+    """
 )
-DIALOGUES = (
-    "a cat and a dog/a teacher and a student/a baker and a customer/a farmer and a cow/a mother and her son/"
-    "the sun and the moon/a robot and a child/a doctor and a patient/a fox and an owl/a girl and her brother"
-).split("/")
-SUBJECTS = tuple(
-    "the weather/lunch/a lost hat/a trip to the sea/a new book/a birthday/the garden/a loud noise".split("/")
+DIALOGUES = _items(
+    """
+    a cat and a dog / a teacher and a student / a baker and a customer / a farmer and a cow / a mother and her
+    son / the sun and the moon / a robot and a child / a doctor and a patient / a fox and an owl / a girl and
+    her brother
+    """
+)
+SUBJECTS = _items(
+    """
+    the weather / lunch / a lost hat / a trip to the sea / a new book / a birthday / the garden / a loud noise
+    """
 )
 
 
