@@ -51,6 +51,21 @@ def one_line(text: str, newline: str) -> str:
     return clean(text).replace(NEWLINE, newline)
 
 
+_MARK = re.compile(r"<[^<>\s]{1,40}>")
+
+
+def asked(prompt: str) -> str:
+    """What the person asked: the last user turn of a chat prompt without the marks around it, else the whole prompt."""
+    parts = _MARK.split(prompt)
+    for index in range(len(parts) - 1, -1, -1):
+        role, _, rest = parts[index].partition("\n")
+        if role.strip() == "user":
+            turn = rest if rest.strip() else (parts[index + 1] if index + 1 < len(parts) else "")
+            if turn.strip():
+                return turn.strip()
+    return prompt
+
+
 def char_width(char: str) -> int:
     return 1 if char.isascii() else cell_len(char)
 

@@ -4,7 +4,7 @@ from rich.cells import cell_len
 
 from cbtui.sentences import seconds
 from cbtui.stories import Story
-from cbtui.text import one_line
+from cbtui.text import asked, one_line
 from cbtui.theme import Theme
 from cbtui.view.cells import Panel, Part, Row, RowBuilder, blank, clip, heading
 from cbtui.view.chrome import Hit
@@ -56,7 +56,7 @@ def _nothing(scene: Scene, story: Story, width: int) -> Row:
     theme = scene.theme
     words = "refused: it never ran" if story.is_refused else "no token yet; its prompt:"
     row = RowBuilder(width, theme.style("muted")).put(clip(f" {words} ", width, theme.glyphs.ellipsis))
-    prompt = one_line(story.prompt[: 4 * width], theme.glyphs.newline)
+    prompt = one_line(asked(story.prompt)[: 4 * width], theme.glyphs.newline)
     if row.left > 8 and not story.is_refused:
         row.put(clip(prompt, row.left, theme.glyphs.ellipsis), theme.style("muted", italic=True))
     return row.done()
@@ -98,7 +98,7 @@ def _one_row(scene: Scene, story: Story | None, width: int) -> Row:
     known = story.output_at(scene.step)
     alive = story.ended < 0 or story.ended > scene.step
     if not runs:
-        prompt = one_line(story.prompt[: 2 * width], theme.glyphs.newline)
+        prompt = one_line(asked(story.prompt)[: 2 * width], theme.glyphs.newline)
         return row.put(clip(f" {prompt}", row.left, theme.glyphs.ellipsis), theme.style("muted", italic=True)).done()
     for segment in _line(theme, runs, row.left, known - 1 if alive else -1, story.hue, caret=alive):
         row.put(segment.text, segment.style)
@@ -183,7 +183,7 @@ def _stream_head(scene: Scene, story: Story, width: int) -> Row:
     ):
         if len(text) <= row.left:
             row.put(text, style)
-    prompt = one_line(story.prompt[: 4 * width], theme.glyphs.newline)
+    prompt = one_line(asked(story.prompt)[: 4 * width], theme.glyphs.newline)
     if row.left > 12:
         row.put("   ").put(clip(prompt, row.left - 1, theme.glyphs.ellipsis), theme.style("muted", italic=True))
     return row.done()

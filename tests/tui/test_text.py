@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cbtui.text import Wrap, char_width, clean, one_line
+from cbtui.text import Wrap, asked, char_width, clean, one_line
 from cbtui.view.cells import width_of
 
 HOSTILE = (
@@ -64,3 +64,18 @@ def test_every_run_knows_its_token() -> None:
     for token, piece in enumerate(["Turn", " the", " barr", "el", " now"]):
         wrap.feed(piece, token)
     assert wrap.lines == [[("Turn", 0), (" the", 1), (" ", 2)], [("barr", 2), ("el", 3), (" ", 4)], [("now", 4)]]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "gist"),
+    [
+        ("<|im_start|>system\nBe kind<|im_end|>\n<|im_start|>user\nWhat is rain?<|im_end|>\n", "What is rain?"),
+        ("<bos><start_of_turn>user\nTwo\nlines<end_of_turn>\n<start_of_turn>model\n", "Two\nlines"),
+        ("<|start_header_id|>user<|end_header_id|>\n\nHello<|eot_id|>", "Hello"),
+        ("a < b and c > d", "a < b and c > d"),
+        ("no chat at all", "no chat at all"),
+        ("<|user|>", "<|user|>"),
+    ],
+)
+def test_a_chat_prompt_is_shown_as_what_was_asked(prompt, gist):
+    assert asked(prompt) == gist
