@@ -162,7 +162,8 @@ class NativeForward:
             table_width=tables[0].shape[1],
             threads=torch.get_num_threads(),
         )
-        self._library.forward(ctypes.byref(self._model), ctypes.byref(arguments))
+        if self._library.forward(ctypes.byref(self._model), ctypes.byref(arguments)):
+            raise MemoryError(f"no memory for a step of {len(batch.ids)} tokens; lower max_batch_tokens")
         return logits[:, :vocab]
 
     @staticmethod

@@ -14,8 +14,8 @@
 #include "linear.h"
 
 constexpr int RUN = 128;   // keys packed at a time for a chunk
-constexpr int LOOK = 256;// keys scored at a time for one token
-constexpr int TALL = 96;   // query rows (tokens x heads of a group) per tile
+constexpr int LOOK = 256;  // keys scored at a time for one token
+constexpr int TALL = 192;  // query rows (tokens x heads of a group) per tile
 
 template <class T> struct Cache {
     const T* keys;

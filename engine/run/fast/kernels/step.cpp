@@ -1,6 +1,5 @@
 // One forward pass of a decoder over a ragged batch, all layers in one call and one parallel region.
 // ELEMENT, the type of weights and cache (float or bf16), is given on the command line.
-#include <memory>
 #include <vector>
 #ifdef _OPENMP
 #include <omp.h>
@@ -9,74 +8,16 @@
 #include <sys/mman.h>
 #endif
 #include "attention.h"
-#include "linear.h"
+#include "rows.h"
 #include "step.h"
+#include "team.h"
 
 namespace {
-
-// Hands out work items of one phase after the other; each() ends with a barrier.
-struct Team {
-    std::atomic<int> next[3] = {};  // this phase, the next (being reset), the one before (perhaps still being read)
-};
-struct Worker {
-    Team& team;
-    int index;
-    int phase = 0;
-    template <class F> void each(int items, F work) {
-        auto& mine = team.next[phase % 3];
-        if (index == 0) team.next[(phase + 1) % 3].store(0, std::memory_order_relaxed);
-        for (int i; (i = mine.fetch_add(1, std::memory_order_relaxed)) < items;) work(i);
-        phase++;
-#pragma omp barrier
-    }
-};
 
 // Attention work: a tile of a chunk (head >= 0), or one token's keys [begin, end) of all heads (part of `parts`).
 struct Item {
     int slice, row, tokens, first, head, part, parts, slot;
 };
-
-template <class T> struct Array {
-    std::unique_ptr<char, void (*)(void*)> memory{nullptr, free};
-    size_t ld = 0;
-    T* at(size_t row) const { return (T*)memory.get() + row * ld; }
-    Array(size_t rows, size_t columns) : ld(columns) {
-        memory.reset((char*)aligned_alloc(64, (rows * columns * sizeof(T) + 127) / 64 * 64));
-    }
-};
-
-// Row stride of an array that products read: whole blocks, and never a multiple of 2 KiB, which would send the rows of
-// one tile to the same cache set.
-template <class T> size_t stride_for(int columns) {
-    size_t ld = round_up(columns, NB);
-    return ld * sizeof(T) % 2048 == 0 ? ld + 64 / sizeof(T) : ld;
-}
-
-template <class T> void rms_norm(const float* x, const float* weight, T* y, int n, float eps) {
-    V squares[4] = {};
-    int i = 0;
-    for (; i + 4 * VL <= n; i += 4 * VL)
-        for (int j = 0; j < 4; j++) squares[j] += load(x + i + j * VL) * load(x + i + j * VL);
-    float total = sum(squares[0] + squares[1] + (squares[2] + squares[3]));
-    for (; i < n; i++) total += x[i] * x[i];
-    float factor = 1.0f / std::sqrt(total / n + eps);
-    for (i = 0; i + VL <= n; i += VL) store(y + i, load(x + i) * factor * load(weight + i));
-    for (; i < n; i++) store1(y + i, x[i] * factor * weight[i]);
-}
-
-// Rotates the pairs (i, i + dim/2) of one head and rounds to the cache's type.
-template <class T> void rotate(const float* x, const float* cosines, const float* sines, T* y, int dim) {
-    int half = dim / 2, i = 0;
-    for (; i + VL <= half; i += VL) {
-        V a = load(x + i), b = load(x + half + i), c = load(cosines + i), s = load(sines + i);
-        store(y + i, a * c - b * s);
-        store(y + half + i, b * c + a * s);
-    }
-    for (; i < half; i++) {
-        store1(y + i, x[i] * cosines[i] - x[half + i] * sines[i]);
-        store1(y + half + i, x[half + i] * cosines[i] + x[i] * sines[i]);
-    }
-}
 
 template <class T> class Step {
     const Model& m;
@@ -326,26 +267,7 @@ template <class T> class Step {
                     store(b.logits + (row + r) * ld + c * NB + i, cap ? cap * vtanh(logits / cap) : logits);
                 }
         });
-        if (b.best) w.each(rows, [&](int r) { b.best[r] = largest_index(b.logits + r * ld); });
-    }
-
-    int64_t largest_index(const float* logits) const {
-        V most = splat(logits[0]), doubt = {};
-        int whole = m.head.n / VL * VL;
-        for (int i = 0; i < whole; i += VL) {
-            V v = load(logits + i);
-            most = max(most, v);
-            doubt += v - v;  // NaN as soon as one is NaN or infinite
-        }
-        float top = largest(most), bad = sum(doubt);
-        for (int i = whole; i < m.head.n; i++) {
-            top = std::max(top, logits[i]);
-            bad += logits[i] - logits[i];
-        }
-        if (bad != 0.0f) return -1;
-        for (int i = 0; i < m.head.n; i++)
-            if (logits[i] == top) return i;
-        return -1;
+        if (b.best) w.each(rows, [&](int r) { b.best[r] = largest_index(b.logits + r * ld, m.head.n); });
     }
 };
 
@@ -356,7 +278,15 @@ extern "C" {
 int32_t block_columns() { return NB; }
 int32_t vector_length() { return VL; }
 
-void forward(const Model* model, const Batch* batch) { Step<ELEMENT>(*model, *batch).run(); }
+// 0, or 1 when there was no memory to work in; then nothing was written.
+int32_t forward(const Model* model, const Batch* batch) {
+    try {
+        Step<ELEMENT>(*model, *batch).run();
+    } catch (const std::bad_alloc&) {
+        return 1;
+    }
+    return 0;
+}
 
 // Asks for large pages: weights are streamed once a step, and looking up small pages costs a fifth of that.
 void use_large_pages(void* data, int64_t bytes) {
