@@ -99,7 +99,8 @@ class Wrap:
 
     def _char(self, char: str, token: int) -> None:
         size = char_width(char)
-        if self._used + size > self.width:
+        # Twice where a wide character does not fit behind the word that moved down either.
+        while self._used and self._used + size > self.width:
             self._start_line(skip_space=char == " ")
             if char == " ":
                 return
