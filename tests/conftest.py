@@ -1,23 +1,27 @@
-"""What all tests share: one thread, no hub, and the real weights where a test asks for them."""
+"""What all tests share: one thread, no hub, and the real weights where a test asks for them.
+
+Nothing here imports torch, so that the tests of ``engine/core`` run where it is not installed.
+"""
 
 import os
+import sys
 from pathlib import Path
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # before huggingface_hub is imported: no test may depend on the hub
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 import pytest
-import torch
-
-torch.set_num_threads(1)
 
 
 @pytest.fixture(autouse=True)
 def _one_thread():
     """Sums in float32 depend on how work is split, so every test starts with one thread and the default dtype."""
-    torch.set_num_threads(1)
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.set_num_threads(1)
     yield
-    torch.set_default_dtype(torch.float32)
+    if torch is not None:
+        torch.set_default_dtype(torch.float32)
 
 
 @pytest.fixture(scope="session")
