@@ -109,7 +109,9 @@ class ContinuousBatchingManager:
         if self._worker.pausing_here:
             raise EngineError("stop inside pause() would wait forever; leave the pause first")
         if not self.is_running():
-            logger.warning("stop: the manager is not running")
+            # what is over already is as it was asked to be; a drain of what never began would wait for nothing
+            is_fault = self.status.state == "new" and not hard_stop
+            logger.log(logging.WARNING if is_fault else logging.DEBUG, "stop: the manager is not running")
             return
         self._worker.end(hard=hard_stop, keep=keep_for_next_session)
         if block:

@@ -41,7 +41,7 @@ class Worker:
         self._thread: threading.Thread | None = None
         self._alive = self._started = False
         self._draining = self._hard = self._keep = False
-        self._lost = False
+        self._lost = self._retired = False
         self._pauses = 0
         self._parked = False
         self._room_seekers = 0
@@ -109,7 +109,7 @@ class Worker:
 
     def retire(self) -> None:
         """The end for good of a worker whose thread does not run: what was queued and never begun ends now."""
-        self.accepting = False
+        self.accepting, self._retired = False, True
         if self._alive:
             return
         self.engine.fail(FinishReason.STOPPED, "the manager was destroyed before this request began")
@@ -161,12 +161,14 @@ class Worker:
         Raises:
             EngineError: the engine died.
         """
+        remedy = "make a new manager" if self._retired else "start() begins anew"
         if self.error is not None:
             raise EngineError(
-                f"the engine died and takes no requests ({cause_of(self.error)}); start() begins anew"
+                f"the engine died and takes no requests ({cause_of(self.error)}); {remedy}"
             ) from self.error
         if not self.accepting:
-            logger.warning("the manager was stopped and takes no requests; start() begins anew")
+            state = "destroyed" if self._retired else "stopped"
+            logger.warning("the manager was %s and takes no requests; %s", state, remedy)
         return self.accepting
 
     def ask(self, question: Callable[[], T], timeout: float | None) -> T:

@@ -125,7 +125,15 @@ class TestStartAndStop:
         manager.start()
         assert "running already" in caplog.text
 
-    def test_destroy_is_final(self, managers):
+    @pytest.mark.parametrize("hard", [False, True])
+    def test_stopping_again_is_no_fault(self, managers, caplog, hard):
+        manager = managers()
+        manager.start()
+        manager.stop()
+        manager.stop(hard_stop=hard)
+        assert "not running" not in caplog.text
+
+    def test_destroy_is_final(self, managers, caplog):
         manager = managers()
         manager.start()
         name = manager.add_request([1], max_new_tokens=2)
@@ -134,7 +142,10 @@ class TestStartAndStop:
         assert manager.get_result(name).finish_reason is FinishReason.LENGTH
         with pytest.raises(EngineError, match="destroyed"):
             manager.start()
+        caplog.clear()
         assert manager.add_request([1]) is None
+        assert "destroyed and takes no requests; make a new manager" in caplog.text
+        assert "begins anew" not in caplog.text
 
     def test_destroying_what_never_started_ends_its_requests(self, managers):
         manager = managers()
