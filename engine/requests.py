@@ -266,6 +266,11 @@ class RequestBuilder:
         return self._check(name, min(value, self.limits.vocab_size) if name == "top_k" else value)
 
     def _check(self, name: str, value: Any) -> Any:
+        if name == "top_k" and value == 0 and type(value) is int:
+            # leaving it out would take the generation config's, so the advice is the number that keeps all
+            size = self.limits.vocab_size
+            limits = f"it must be between 1 and the vocabulary size ({size})"
+            raise RequestError(f"top_k=0 is out of range: {limits}; pass top_k={size} to keep all tokens")
         return check_value(name, value, self.limits.vocab_size)
 
 

@@ -101,7 +101,7 @@ class TestRefused:
             ({"temperature": -1}, "temperature=-1 is out of range"),
             ({"temperature": NAN}, "temperature=nan is out of range"),
             ({"temperature": math.inf}, "temperature=inf"),
-            ({"top_k": 0}, "top_k=0 .* between 1 and the vocabulary size \\(97\\).*leave it out"),
+            ({"top_k": 0}, "top_k=0 .* between 1 and the vocabulary size \\(97\\); pass top_k=97 to keep all"),
             ({"top_k": VOCAB + 1}, "top_k=98"),
             ({"top_k": -5}, "top_k=-5"),
             ({"top_p": 0}, "top_p=0 .*\\(0, 1\\]"),
@@ -197,6 +197,7 @@ class TestSampling:
     def test_a_top_k_default_of_zero_or_past_the_vocabulary_keeps_all(self):
         assert build(defaults={"top_k": 0}).sampling.top_k == 0
         assert build(defaults={"top_k": 500}).sampling.top_k == VOCAB
+        assert build(defaults={"top_k": 4}, top_k=VOCAB).sampling.top_k == VOCAB
 
     def test_penalties_of_the_output_come_from_extra_attributes_too(self):
         assert build(defaults=GenerationConfig(presence_penalty=0.5)).sampling.presence_penalty == 0.5
