@@ -1,6 +1,7 @@
 """The engine without the monitor: ``cbtui generate``, and one frame as text for ``cbtui --once``."""
 
 import json
+import re
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from cbtui.launch import RequestSpec
 from cbtui.options import Choices, OptionError
 from cbtui.prompts import encode
+from cbtui.sentences import count
 from cbtui.show import LoadLine, StatusLine
 from cbtui.start import ask_fetch, load_model, plan_engine, requests_of
 from cbtui.submit import submit
@@ -94,7 +96,7 @@ def once(choices: Choices, size: tuple[int, int], theme: str, ascii: bool, mode:
     monitor.run(steps)
     print(screen_text(monitor.rows(size, theme_named(theme, ascii_only=ascii), mode=mode)), end="")
     for prompt, reason in monitor.refused:
-        print(f"cbtui: refused: {prompt[:60]}: {reason}", file=sys.stderr)
+        print(f"cbtui: refused: {prompt[:60]}: {_why(reason)}", file=sys.stderr)
     if monitor.error is not None:
         raise EngineError(monitor.error)
     return FAILED if monitor.refused else OK
@@ -103,8 +105,8 @@ def once(choices: Choices, size: tuple[int, int], theme: str, ascii: bool, mode:
 def _tell(loaded: "Loaded", notices: Sequence[str]) -> None:
     """What was decided for the person, on standard error."""
     print(
-        f"{loaded.name}: {loaded.num_parameters / 1e6:.1f} M weights on {loaded.device.value} [{loaded.device.reason}] "
-        f"in {loaded.dtype.value} [{loaded.dtype.reason}], loaded in {loaded.seconds:.1f} s",
+        f"{loaded.name}: {loaded.num_parameters / 1e6:.1f} M weights, loaded in {loaded.seconds:.1f} s\n"
+        f"on {loaded.device.value} ({loaded.device.reason}), in {loaded.dtype.value} ({loaded.dtype.reason})",
         file=sys.stderr,
     )
     for notice in notices:
@@ -145,18 +147,32 @@ def _batch(manager: Any, tokenizer: Any, specs: Sequence[RequestSpec], as_json: 
             tokens += len(output.generated_tokens)
             seconds = time.perf_counter() - began
             done = sum(job.is_done for job in jobs)
-            line.show(f"{done}/{len(jobs)} requests  {tokens} tokens  {tokens / seconds:.1f} tokens/s")
+            line.show(
+                f"{done}/{count(len(jobs), 'request')}  {count(tokens, 'token')}  {tokens / seconds:.1f} tokens/s"
+            )
             written = _write_done(jobs, written, tokenizer, as_json)
             if written == len(jobs):
                 break
     seconds = time.perf_counter() - began
-    print(f"{len(jobs)} requests, {tokens} tokens in {seconds:.1f} s", file=sys.stderr)
+    print(f"{count(len(jobs), 'request')}, {count(tokens, 'token')} in {seconds:.1f} s", file=sys.stderr)
     return OK if all(_is_good(job) for job in jobs) else FAILED
 
 
 def _is_good(job: _Job) -> bool:
     ends = (FinishReason.EOS, FinishReason.LENGTH, FinishReason.STOP_STRING)
     return job.output is not None and job.output.finish_reason in ends
+
+
+def _why(error: str | None) -> str:
+    """A refusal without the request's name in front: the line it goes into says which one it is."""
+    return re.sub(r"^request '[^']*': ", "", error or "")
+
+
+def _ending(job: _Job) -> str:
+    """How a request ended, in words for a person: an error's class is for programs."""
+    if job.output is None:
+        return "the engine ended first"
+    return (job.output.error or str(job.output.finish_reason)).removeprefix("RuntimeError: ")
 
 
 def _write_done(jobs: Sequence[_Job], written: int, tokenizer: Any, as_json: bool) -> int:
@@ -178,9 +194,9 @@ def _write_text(job: _Job, index: int, count: int, tokenizer: Any) -> None:
     if job.output is not None:
         print(text_of(job.output, tokenizer))
         if not _is_good(job):
-            print(f"cbtui: request {job.request_id}: {job.output.error or job.output.finish_reason}", file=sys.stderr)
+            print(f"cbtui: request {job.request_id}: {_ending(job)}", file=sys.stderr)
     else:
-        print(f"cbtui: request {index + 1} refused: {job.error}", file=sys.stderr)
+        print(f"cbtui: request {index + 1} refused: {_why(job.error)}", file=sys.stderr)
     if count > 1:
         print(flush=True)
 
@@ -223,7 +239,7 @@ def _stream(manager: Any, tokenizer: Any, spec: RequestSpec) -> int:
     try:
         request_id = submit(manager.add_request, spec, prompt_ids(tokenizer, spec), streaming=True)
     except RequestError as error:
-        print(f"cbtui: refused: {error}", file=sys.stderr)
+        print(f"cbtui: refused: {_why(str(error))}", file=sys.stderr)
         return FAILED
     stream, shown = TextStream(tokenizer), 0
     job = _Job(spec, request_id)
@@ -236,7 +252,6 @@ def _stream(manager: Any, tokenizer: Any, spec: RequestSpec) -> int:
             break
     print(stream.flush())
     if not _is_good(job):
-        reason = "" if job.output is None else job.output.error or job.output.finish_reason
-        print(f"cbtui: request {request_id}: {reason}", file=sys.stderr)
+        print(f"cbtui: request {request_id}: {_ending(job)}", file=sys.stderr)
         return FAILED
     return OK

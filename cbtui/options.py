@@ -21,6 +21,16 @@ from engine.core.options import DEPRECATED, RULES, ContinuousBatchingConfig, che
 
 MODEL, REQUESTS, MONITOR, ENGINE = "Model", "Requests", "Monitor", "Engine"
 DEFAULT_MODEL = "smollm2"
+WATCHABLE_BLOCKS = 256
+"""Blocks of the pool, over all layer groups, that still make a picture in a terminal."""
+
+WATCHABLE: Mapping[str, Any] = {"page_size": 16, "max_batch_tokens": 64, "max_requests_per_batch": 16}
+"""The monitor's own defaults: small enough that pages fill, budgets bind and rows run out while somebody looks."""
+
+MIN_SIZE, MAX_SIZE = (20, 4), (1000, 1000)
+"""Columns and rows of a frame."""
+
+EMPTY_PROMPT = "the text is empty; give it at least one character that is no space"
 _TEXT, _MANY, _SWITCH = str | None, list[str] | None, bool | None
 
 
@@ -72,7 +82,13 @@ MODEL_OPTIONS = (
         MODEL,
         metavar="BACKEND",
     ),
-    _say("threads", _TEXT, "CPU threads of the model. Default: physical cores, one left free.", MODEL, metavar="N"),
+    _say(
+        "threads",
+        _TEXT,
+        "CPU threads of the model. Default: physical cores, one left to the screen from three on.",
+        MODEL,
+        metavar="N",
+    ),
     _say("trust_remote_code", _SWITCH, "Run Python code that comes with the model.", MODEL, flag="--trust-remote-code"),
     _say("yes", _SWITCH, "Download a known model without asking.", MODEL, flag="--yes"),
 )
@@ -111,7 +127,12 @@ def engine_options() -> tuple[inspect.Parameter, ...]:
     for item in fields(ContinuousBatchingConfig):
         help = words.get(item.name, "")
         if item.default is not MISSING and item.default is not None:
-            help = f"{help} Default: {_word(item.default)}."
+            own = f" (monitor: {WATCHABLE[item.name]})" if item.name in WATCHABLE else ""
+            help = f"{help} Default: {_word(item.default)}{own}."
+        elif item.name in WATCHABLE:
+            help = f"{help} Monitor: {WATCHABLE[item.name]}."
+        elif item.name == "num_blocks":
+            help = f"{help} Monitor: {WATCHABLE_BLOCKS}, shared by the layer groups."
         found.append(
             _say(item.name, _TEXT, help.strip(), ENGINE, metavar=_metavar(item.default), hidden=item.name in DEPRECATED)
         )
@@ -134,7 +155,8 @@ def field_help(docstring: str) -> dict[str, str]:
     for names, text in entries:
         sentence = re.sub(r"``(.*?)``", lambda m: m.group(1).strip('"'), " ".join(text.split()))
         for name in names.split(","):
-            found[name.strip()] = sentence[:1].upper() + sentence[1:]
+            is_value = text.startswith("``")  # a value keeps its case
+            found[name.strip()] = sentence if is_value else sentence[:1].upper() + sentence[1:]
     return found
 
 
@@ -164,6 +186,9 @@ def read_choices(values: Mapping[str, Any]) -> Choices:
     Raises:
         OptionError: for the first value that cannot be used.
     """
+    prompts = tuple(values["prompt"] or ())
+    if not all(text.strip() for text in prompts):
+        raise OptionError(f"--prompt: {EMPTY_PROMPT}.")
     return Choices(
         model=values["model"] or DEFAULT_MODEL,
         device=values["device"] or "auto",
@@ -173,7 +198,7 @@ def read_choices(values: Mapping[str, Any]) -> Choices:
         threads=read_option(values, "threads", whole("threads", 1, 1024)),
         yes=bool(values["yes"]),
         config=read_config(values),
-        prompts=tuple(values["prompt"] or ()),
+        prompts=prompts,
         prompts_file=values["prompts_file"],
         spec=_read_spec(values),
     )
@@ -228,8 +253,9 @@ def read_size(text: str) -> tuple[int, int]:
     """Columns and rows from "120x36"."""
     match = re.fullmatch(r"(\d{1,4})[xX×](\d{1,4})", text.strip())
     size = (int(match.group(1)), int(match.group(2))) if match else (0, 0)
-    if not (1 <= size[0] <= 1000 and 1 <= size[1] <= 1000):
-        raise ValueError("must be columns x rows, each from 1 to 1000, for example 120x36")
+    if not all(low <= given <= high for low, given, high in zip(MIN_SIZE, size, MAX_SIZE, strict=True)):
+        limits = f"{MIN_SIZE[0]}x{MIN_SIZE[1]} to {MAX_SIZE[0]}x{MAX_SIZE[1]}"
+        raise ValueError(f"must be columns x rows, from {limits}, for example 120x36")
     return size
 
 

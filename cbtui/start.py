@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from cbtui.launch import RequestSpec
-from cbtui.options import Choices, OptionError
+from cbtui.options import EMPTY_PROMPT, WATCHABLE, WATCHABLE_BLOCKS, Choices, OptionError
 from cbtui.promptfile import PromptFileError, read_prompts
 from engine.core.errors import LoadError
 from engine.models.known import KNOWN
@@ -20,12 +20,6 @@ if TYPE_CHECKING:
     from engine.blueprint import Blueprint
     from engine.loading import Loaded
     from engine.models import KnownModel, LoadProgress
-
-WATCHABLE_BLOCKS = 256
-"""Blocks of the pool, over all layer groups, that still make a picture in a terminal."""
-
-WATCHABLE: Mapping[str, Any] = {"page_size": 16, "max_batch_tokens": 64, "max_requests_per_batch": 16}
-"""The monitor's own defaults: small enough that pages fill, budgets bind and rows run out while somebody looks."""
 
 OWN_REASON = "the monitor's own, small enough to watch"
 
@@ -48,9 +42,13 @@ def requests_of(choices: Choices) -> tuple[RequestSpec, ...]:
     specs = [replace(choices.spec, text=text) for text in choices.prompts]
     if choices.prompts_file is not None:
         try:
-            specs += read_prompts(Path(choices.prompts_file), choices.spec)
+            read = read_prompts(Path(choices.prompts_file), choices.spec)
         except PromptFileError as error:
             raise OptionError(f"--prompts-file: {error}.") from error
+        for number, spec in enumerate(read, 1):
+            if not spec.prompt_ids and not spec.text.strip():
+                raise OptionError(f"--prompts-file: {choices.prompts_file}, prompt {number}: {EMPTY_PROMPT}.")
+        specs += read
     return tuple(specs)
 
 

@@ -73,7 +73,7 @@ def choose_device(asked: str) -> Choice:
         for kind in ("cuda", "mps"):
             if not found[kind]:
                 return Choice(kind, "the fastest device there is")
-        return Choice("cpu", f"no CUDA: {found['cuda']}; no MPS: {found['mps']}")
+        return Choice("cpu", "neither CUDA nor MPS can be used")
     if kind not in found or (index and not (kind == "cuda" and index.isdecimal())):
         raise LoadError(f"{asked!r} is not a device.", "There are auto, cpu, cuda, cuda:N and mps.")
     if found[kind]:
@@ -147,7 +147,7 @@ def _auto_dtype(device: str, num_parameters: int, free: int) -> Choice:
         return Choice("bfloat16", f"float32 needs {_gb(num_parameters * 4)} and {_gb(free)} is free")
     if num_parameters >= _LARGE_MODEL and _cpu_has_bfloat16():
         return Choice("bfloat16", "a large model, and this CPU has bfloat16 instructions")
-    return Choice("float32", "exact, and fast enough on a CPU for a model of this size")
+    return Choice("float32", "exact, and fast enough for this size")
 
 
 def _cpu_has_bfloat16() -> bool:

@@ -14,7 +14,10 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
+from cbtui.headless import _ending, _Job
+from cbtui.launch import RequestSpec
 from cbtui.start import OWN_REASON, plan_engine, watchable_config
+from engine.core.request import FinishReason, GenerationOutput
 from engine.loading import load
 from tests.cli.conftest import Result
 from tests.cli.tiny_files import make_folder, make_tokenizer
@@ -83,6 +86,28 @@ def test_a_refused_request_is_told_and_the_others_run(here: Command, tiny_folder
     assert result.returncode == 1
     assert [record["finish_reason"] for record in records] == ["length", None, "length"]
     assert "97" in records[1]["error"]
+
+
+def test_a_refusal_names_the_request_once_and_one_is_singular(here: Command, tiny_folder: Path) -> None:
+    given = ("generate", "--model", tiny_folder, "--prompt", "a", *SMALL)
+    refused = here(*given, "--num-blocks", "2", "--max-new-tokens", "40")
+    assert refused.returncode == 1 and "cbtui: request 1 refused: can never fit: " in refused.stderr
+    assert "1 request, 1 token in " in here(*given, "--max-new-tokens", "1").stderr
+
+
+def test_a_hard_stop_reads_as_words_at_the_screen_and_keeps_its_class_in_the_output() -> None:
+    error = "RuntimeError: hard stop before this request was complete"
+    output = GenerationOutput("x", (1,), error=error, finish_reason=FinishReason.STOPPED)
+    job = _Job(RequestSpec(text="a"), "x", output)
+    assert _ending(job) == "hard stop before this request was complete" and output.error == error
+
+
+def test_an_empty_text_in_a_file_is_refused_before_a_model_is_loaded(here: Command, tmp_path: Path) -> None:
+    path = tmp_path / "prompts.jsonl"
+    path.write_text('{"prompt": "a"}\n{"prompt": " "}\n')
+    for command in (("generate",), ("--once",)):
+        result = here(*command, "--prompts-file", path)
+        assert result.returncode == 2 and f"{path}, prompt 2: the text is empty" in result.stderr
 
 
 def test_a_configuration_that_cannot_work_here(here: Command, tiny_folder: Path) -> None:
@@ -174,7 +199,9 @@ def test_the_pool_to_watch_counts_all_layer_groups(tmp_path: Path) -> None:
 def test_what_was_decided_is_told_on_standard_error(here: Command, tiny_folder: Path) -> None:
     given = ("--model", tiny_folder, "--prompt", "a", "--max-new-tokens", "1", "--device", "cpu", *SMALL)
     result = here("generate", *given, "--use-cuda-graph", "on")
-    assert "on cpu [asked for] in float32 [exact" in result.stderr
+    told = result.stderr.splitlines()
+    assert re.fullmatch(r".* M weights, loaded in \d+\.\d s", told[0])
+    assert told[1] == "on cpu (asked for), in float32 (exact, and fast enough for this size)"
     assert "note: switched off because there is no GPU: use_cuda_graph" in result.stderr
     assert "Warning" not in result.stderr
 

@@ -10,6 +10,8 @@ from cbtui.options import (
     MODEL_OPTIONS,
     MONITOR_OPTIONS,
     REQUEST_OPTIONS,
+    WATCHABLE,
+    WATCHABLE_BLOCKS,
     OptionError,
     engine_options,
     field_help,
@@ -28,6 +30,19 @@ def test_every_field_of_the_engine_is_an_option_with_help() -> None:
     assert names == [field.name for field in fields(ContinuousBatchingConfig)]
     words = field_help(ContinuousBatchingConfig.__doc__ or "")
     assert [name for name in names if not words.get(name)] == []
+
+
+def test_the_help_keeps_the_case_of_values_and_tells_the_monitors_defaults() -> None:
+    words = field_help(ContinuousBatchingConfig.__doc__ or "")
+    assert words["scheduler_type"].startswith("fifo or ")
+    assert words["max_steps_without_decode"].startswith("prefill_first lets ")
+    assert words["reorder_requests"].startswith("add_requests sorts ")
+    assert words["page_size"].startswith("Tokens per page")
+    said = {item.name: item.annotation.__metadata__[0].help for item in engine_options()}
+    assert said["page_size"].endswith(f"Default: 256 (monitor: {WATCHABLE['page_size']}).")
+    assert said["num_blocks"].endswith(f"Monitor: {WATCHABLE_BLOCKS}, shared by the layer groups.")
+    for name in ("max_batch_tokens", "max_requests_per_batch"):
+        assert said[name].endswith(f". Monitor: {WATCHABLE[name]}.")
 
 
 def test_nothing_given_means_the_defaults() -> None:
@@ -98,7 +113,8 @@ def test_values_and_sizes() -> None:
     assert {text: read_value(text) for text in values} == values
     assert read_value('{"mode": "default"}') == {"mode": "default"}
     assert read_size("120x36") == (120, 36) and read_size("80X24") == (80, 24)
-    for text in ("120", "0x10", "axb", "1001x10", "-1x5"):
+    assert read_size("20x4") == (20, 4)
+    for text in ("120", "0x10", "axb", "1001x10", "-1x5", "19x4", "20x3"):
         with pytest.raises(ValueError, match="columns x rows"):
             read_size(text)
 
