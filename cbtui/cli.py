@@ -149,6 +149,20 @@ def generate(**values: Any) -> None:
     raise typer.Exit(run_prompts(read_choices(values), as_json=bool(values["json"])))
 
 
+@app.command(epilog=_EPILOG, help="Measure how quick the engine is with a model on this machine.")
+@with_options(
+    *MODEL_OPTIONS,
+    *_ENGINE_OPTIONS,
+    json=Annotated[bool, typer.Option("--json", help="One JSON object.", rich_help_panel="Output")],
+)
+def bench(**values: Any) -> None:
+    """Runs made-up prompts in batches of several sizes and prints what they took."""
+    from cbtui.bench import bench as measure
+
+    no_requests = {option.name: None for option in REQUEST_OPTIONS}
+    raise typer.Exit(measure(read_choices({**no_requests, **values}), as_json=bool(values["json"])))
+
+
 @app.command()
 def info() -> None:
     """Versions, devices, attention backends and why not, where models are looked for, threads."""

@@ -1,6 +1,5 @@
 """The model's side of a blueprint: its facts, and the runner for it."""
 
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -26,11 +25,17 @@ def attach(
     model_facts = inspect_model(model)
     backend, why = choose_backend(getattr(model.config, "_attn_implementation", None), BACKENDS)
     choice = choose_forward(model, config.forward)
-    if choice.notice:
-        warnings.warn(choice.notice, UserWarning, stacklevel=4)
     if choice.kind == "fast":
         backend, why = "fast", "part of the compiled kernels"
-    facts = probe(model, backend, model_facts, attention_reason=why, forward=choice.kind, forward_reason=choice.reason)
+    facts = probe(
+        model,
+        backend,
+        model_facts,
+        attention_reason=why,
+        forward=choice.kind,
+        forward_reason=choice.reason,
+        forward_notice=choice.notice,
+    )
 
     def make_runner(resolved: ResolvedConfig, layout: CacheLayout, store: Any) -> Any:
         store = store or KVStore(layout, model_facts)

@@ -139,7 +139,7 @@ def resolve(config: ContinuousBatchingConfig, facts: Facts) -> ResolvedConfig:
     for name in RULES:
         value = getattr(config, name)
         found[name] = Resolved(value, "default" if value == getattr(defaults, name) else "user")
-    notices: list[str] = []
+    notices = [facts.forward_notice] if facts.forward_notice else []
     _decide_paths(config, facts, found, notices)
     if found["safety_margin"].value is None:
         found["safety_margin"] = Resolved(MARGINS[config.scheduler_type], f"default of {config.scheduler_type}")

@@ -27,7 +27,8 @@ class Facts:
         kv_heads, head_dim, num_heads, hidden_size, intermediate_size, vocab_size: of the model (on this rank).
         item_bytes: bytes of one cache element.
         max_positions: longest sequence the model's positions allow, None when unbounded.
-        forward: "fast", "packed" or "modules", what computes a step; forward_reason: why that one.
+        forward: "fast", "packed" or "modules", what computes a step; forward_reason: why that one; forward_notice: a
+            sentence when a quicker one was expected.
         attention: "eager", "sdpa", "fast", "flash_attention_2", "flash_attention_3"; attention_reason: why that one.
         weight_bytes: bytes of the loaded weights; they are not part of the free memory.
         free_bytes, total_bytes: memory of the device, weights already loaded.
@@ -61,6 +62,7 @@ class Facts:
     attention_reason: str = "model"
     forward: str = "modules"
     forward_reason: str = "default"
+    forward_notice: str = ""
 
     @property
     def is_gpu(self) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import platformdirs
 import pytest
 
 from cbtui.cli import run
@@ -53,7 +54,14 @@ def here(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.fixture
 def cbtui(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Runs ``python -m cbtui`` in a process of its own, with its own empty cache and configuration folders."""
+    """Runs ``python -m cbtui`` in a process of its own, with its own empty cache and configuration folders.
+
+    Only compiled kernels are taken from the person's cache, so that they are not compiled again for every command.
+    """
+    kernels = platformdirs.user_cache_path("cbtui") / "kernels"
+    kernels.mkdir(parents=True, exist_ok=True)
+    (tmp_path / "cache" / "cbtui").mkdir(parents=True)
+    (tmp_path / "cache" / "cbtui" / "kernels").symlink_to(kernels, target_is_directory=True)
 
     def run(*arguments: str | Path, stdin: str = "") -> subprocess.CompletedProcess[str]:
         environment = {
