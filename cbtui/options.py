@@ -85,7 +85,7 @@ MODEL_OPTIONS = (
     _say(
         "threads",
         _TEXT,
-        "CPU threads of the model. Default: physical cores, one left to the screen from three on.",
+        "CPU threads of the model. Default: physical cores, less one where there are more than two.",
         MODEL,
         metavar="N",
     ),
