@@ -52,16 +52,18 @@ def here(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) ->
     return run_here
 
 
-@pytest.fixture
-def cbtui(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Runs ``python -m cbtui`` in a process of its own, with its own empty cache and configuration folders.
-
-    Only compiled kernels are taken from the person's cache, so that they are not compiled again for every command.
-    """
+def share_kernels(cache: Path) -> None:
+    """Lets a process with a cache folder of its own find the compiled kernels: compiling takes seconds."""
     kernels = platformdirs.user_cache_path("cbtui") / "kernels"
     kernels.mkdir(parents=True, exist_ok=True)
-    (tmp_path / "cache" / "cbtui").mkdir(parents=True)
-    (tmp_path / "cache" / "cbtui" / "kernels").symlink_to(kernels, target_is_directory=True)
+    (cache / "cbtui").mkdir(parents=True)
+    (cache / "cbtui" / "kernels").symlink_to(kernels, target_is_directory=True)
+
+
+@pytest.fixture
+def cbtui(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs ``python -m cbtui`` in a process of its own, with its own empty cache and configuration folders."""
+    share_kernels(tmp_path / "cache")
 
     def run(*arguments: str | Path, stdin: str = "") -> subprocess.CompletedProcess[str]:
         environment = {

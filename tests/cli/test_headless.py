@@ -19,7 +19,7 @@ from cbtui.launch import RequestSpec
 from cbtui.start import OWN_REASON, plan_engine, watchable_config
 from engine.core.request import FinishReason, GenerationOutput
 from engine.loading import load
-from tests.cli.conftest import Result
+from tests.cli.conftest import Result, share_kernels
 from tests.cli.tiny_files import make_folder, make_tokenizer
 from tests.tiny import reference
 
@@ -139,6 +139,7 @@ def test_once_can_stop_in_the_middle(here: Command, tiny_folder: Path) -> None:
 
 
 def start(folder: Path, tmp_path: Path, *arguments: str) -> subprocess.Popen[str]:
+    share_kernels(tmp_path)
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1", "XDG_CACHE_HOME": str(tmp_path)}
     command = [sys.executable, "-m", "cbtui", "generate", "--model", str(folder), "--json", *arguments]
     return subprocess.Popen(
