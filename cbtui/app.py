@@ -29,7 +29,7 @@ from cbtui.view.chrome import MAP_ORDERS, MAP_VIEWS, ORDERS, Chrome
 from cbtui.view.scene import Scene
 from cbtui.widgets import Frame
 
-TICKS_PER_SECOND = 15
+TICKS_PER_SECOND = 16
 NOTICE_SECONDS = 5.0
 SWITCH_INTERVAL = 0.001
 """Seconds after which a busy Python thread must hand over: brings the event loop's lag under a busy engine down."""
@@ -265,11 +265,13 @@ class MonitorApp(App[int], inherit_bindings=False):
         return action != "perform" or isinstance(self.screen, MonitorScreen)
 
     async def on_event(self, event: events.Event) -> None:
-        """Keys typed before a dialog stands are kept for it."""
+        """Keys typed before a dialog stands are kept for it; tab has moved the focus before the next key is read."""
         if isinstance(event, events.Key) and not event.is_forwarded and self.screen_stack:
             screen = self.screen
             if isinstance(screen, Dialog) and not screen.ready:
                 screen.early.append(event)
+                return
+            if isinstance(screen, Dialog) and screen.turns_focus(event.key):
                 return
         await super().on_event(event)
 

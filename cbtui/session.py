@@ -271,7 +271,7 @@ class Session:
         if manager is not None:
             self._adder.drop_due()
             self.stopping = True
-            self._stopper.submit(lambda: manager.stop(block=False, **how))
+            self._stopper.submit(lambda: _end(manager, **how))
 
     # ---- configuration
 
@@ -319,7 +319,7 @@ class Session:
         if manager is not None:
             manager.tap.detach()
             if manager.status.state not in ("stopped", "failed"):
-                self._stopper.submit(lambda: manager.stop(block=False, hard_stop=True))
+                self._stopper.submit(lambda: _end(manager, hard_stop=True))
         return None if self.detached else manager
 
     def close(self, seconds: float = 0.5) -> bool:
@@ -332,5 +332,14 @@ class Session:
         if manager is None:
             return not self.detached
         manager.tap.detach()
-        manager.stop(block=True, timeout=seconds, hard_stop=True)
+        _end(manager, hard_stop=True)
+        end = time.monotonic() + seconds
+        while manager.is_running() and time.monotonic() < end:
+            time.sleep(0.002)
         return not manager.is_running()
+
+
+def _end(manager: Any, **how: Any) -> None:
+    """Tells an engine to stop, without waiting; one that has ended already needs no telling."""
+    if manager.is_running():
+        manager.stop(block=False, **how)

@@ -6,6 +6,7 @@ from typing import Any, ClassVar, TypeVar
 from rich.text import Text
 from textual import events
 from textual.app import ComposeResult
+from textual.await_complete import AwaitComplete
 from textual.binding import BindingType
 from textual.containers import Horizontal, VerticalScroll
 from textual.screen import ModalScreen
@@ -18,6 +19,8 @@ from cbtui.theme import Theme
 
 Answer = TypeVar("Answer")
 
+COLUMN_WIDTH = 90
+"""Below this many columns the fields of a dialog stand below each other."""
 CSS = """
 Dialog { align: center middle; background: $cb-bg 74%; }
 Dialog > .frame {
@@ -26,6 +29,7 @@ Dialog > .frame {
     scrollbar-color: $cb-faint; scrollbar-background: $cb-panel; scrollbar-color-hover: $cb-muted;
     scrollbar-background-hover: $cb-panel; scrollbar-background-active: $cb-panel;
 }
+Dialog.-ascii > .frame { border: ascii $cb-faint; }
 Dialog.-wide > .frame { width: 108; }
 Dialog.-narrow > .frame { width: 64; }
 Dialog Static { height: auto; background: $cb-panel; text-wrap: nowrap; text-overflow: ellipsis; }
@@ -65,6 +69,8 @@ Dialog.-reading #lines {
     height: 1fr; margin-top: 1; background: $cb-panel; scrollbar-size-vertical: 1;
     scrollbar-color: $cb-faint; scrollbar-background: $cb-panel;
 }
+Dialog.-column .cell { width: 1fr; margin-right: 0; }
+Dialog.-column FieldRow > .row { layout: vertical; }
 Dialog.-low .gap { display: none; }
 """
 
@@ -79,6 +85,7 @@ class Dialog(ModalScreen[Answer]):
 
     def __init__(self, theme: Theme) -> None:
         super().__init__(classes=self.SIZE)
+        self.set_class(not theme.glyphs.unicode, "-ascii")
         self.look = theme
         self.ready = False
         self.early: list[events.Key] = []
@@ -99,11 +106,24 @@ class Dialog(ModalScreen[Answer]):
         """The dialog is there and the focus is set: what was typed meanwhile comes in, in order."""
         self.ready = True
         for event in self.early:
-            (self.focused or self)._forward_event(event)
+            if not self.turns_focus(event.key):
+                (self.focused or self)._forward_event(event)
         self.early.clear()
+
+    def turns_focus(self, key: str) -> bool:
+        """Moves the focus at once for tab and shift+tab. As a binding it would wait behind keys typed after it."""
+        if key not in ("tab", "shift+tab"):
+            return False
+        (self.focus_next if key == "tab" else self.focus_previous)()
+        return True
 
     def on_resize(self) -> None:
         self.set_class(self.size.height < self.GAP_HEIGHT, "-low")
+        self.set_class(self.size.width < COLUMN_WIDTH, "-column")
+
+    def dismiss(self, result: Answer | None = None) -> AwaitComplete:
+        """Closes it with an answer; a second answer, typed before it was gone, is dropped."""
+        return super().dismiss(result) if self.is_current else AwaitComplete.nothing()
 
     def action_give_up(self) -> None:
         self.dismiss(None)

@@ -4,8 +4,8 @@ Frame
     One widget for a whole screen (HUD, the panes of the current mode, key bar). Mount it once, full size::
 
         frame = Frame(theme)                    # cbtui.theme.Theme, see cbtui.theme.theme_named
-        frame.show(state, chrome, tick=n)       # MonitorState | None, Chrome; call at most 15 times a second;
-                                                # cheap when nothing changed; slow panes follow every 3rd/4th tick
+        frame.show(state, chrome, tick=n)       # MonitorState | None, Chrome; call at most 16 times a second;
+                                                # cheap when nothing changed; a new step comes every 2nd tick
         frame.show(state, chrome)               # without tick: everything is brought up to date (after a key press)
         frame.theme = other_theme               # repaints
         frame.hit(x, y) -> Hit | None           # what lies under a cell: a request, block, step, key …

@@ -1,4 +1,4 @@
-"""The screen as one Line API widget: panes are asked for rows at their own pace, changed rows are painted."""
+"""The screen as one Line API widget: all panes show one and the same step, changed rows are painted."""
 
 from dataclasses import dataclass
 
@@ -20,6 +20,9 @@ from cbtui.view.layout import Rect
 from cbtui.view.requests import lines
 from cbtui.view.scene import Scene
 from cbtui.widgets.rows import line_runs
+
+TICKS_PER_FRAME = 2
+"""Ticks from one frame to the next while nothing but the step changes: all panes are drawn, and that costs."""
 
 
 class Frame(Widget, can_focus=True):
@@ -51,7 +54,7 @@ class Frame(Widget, can_focus=True):
         self._strips: list[Strip] = []
         self._hits: dict[int, list[Hit]] = {}
         self._rects: list[Rect] = []
-        self._panels: dict[str, Panel] = {}
+        self._tick = -TICKS_PER_FRAME
         self._drawn: tuple[object, ...] = ()
         self._ground = theme.style("text")
 
@@ -117,7 +120,7 @@ class Frame(Widget, can_focus=True):
         return self._rows
 
     def show(self, state: MonitorState | None, chrome: Chrome, tick: int | None = None) -> None:
-        """Bring the screen up to date with ``state`` and ``chrome``; with ``tick``, slow panes only when it is due."""
+        """Bring the screen up to date with ``state`` and ``chrome``; with ``tick``, a new step waits its turn."""
         self._state, self._chrome = state, chrome
         width, height = self.size
         if not width or not height:
@@ -127,28 +130,24 @@ class Frame(Widget, can_focus=True):
         drawn = (id(state), step, id(seen), chrome, width, height)
         if drawn == self._drawn:
             return
-        only_step = tick is not None and self._drawn[3:] == drawn[3:] and self._drawn[:1] == drawn[:1]
+        only_step = self._drawn[3:] == drawn[3:] and self._drawn[:1] == drawn[:1]
+        if tick is not None:
+            if only_step and tick - self._tick < TICKS_PER_FRAME:
+                return
+            self._tick = tick
         if state is None or layout.size_class(width, height) == "tiny":
-            self._rects, self._panels = [], {}
+            self._rects = []
             panel = frames.compose(state, chrome, self._theme, width, height)
         else:
-            panel = self._draw(state, chrome, width, height, tick if only_step else None)
-        stale = False
-        if only_step and tick is not None:
-            stale = any(tick % frames.PACE.get(rect.name, 1) for rect in self._rects)
-        self._drawn = (id(state), -1, 0, *drawn[3:]) if stale else drawn
+            panel = self._draw(state, chrome, width, height)
+        self._drawn = drawn
         self._accept(panel)
 
-    def _draw(self, state: MonitorState, chrome: Chrome, width: int, height: int, tick: int | None) -> Panel:
+    def _draw(self, state: MonitorState, chrome: Chrome, width: int, height: int) -> Panel:
         scene = Scene.of(state, chrome, self._theme)
-        rects = frames.plan(scene, width, height)
-        if tick is None or rects != self._rects:
-            self._panels, tick = {}, None
-        for rect in rects:
-            if tick is None or tick % frames.PACE.get(rect.name, 1) == 0:
-                self._panels[rect.name] = frames.draw(scene, rect, width, height)
-        self._rects = rects
-        return frames.assemble(rects, self._panels, width, height, self._theme)
+        self._rects = frames.plan(scene, width, height)
+        panels = {rect.name: frames.draw(scene, rect, width, height) for rect in self._rects}
+        return frames.assemble(self._rects, panels, width, height, self._theme)
 
     def _accept(self, panel: Panel) -> None:
         old, strips, dirty = self._rows, [], []

@@ -1,6 +1,7 @@
 """Every key on the running application: what reaches the engine, what the screen says."""
 
 import json
+import re
 
 import pytest
 from textual import events
@@ -18,6 +19,7 @@ from cbtui.screens.reading import ReadingDialog
 from cbtui.screens.small import ChoiceDialog, ConfirmDialog, FilterDialog, ValueDialog
 from cbtui.theme import theme_named
 from engine.core.errors import RequestError
+from engine.core.observe import CommandAck
 from tests.tui.stage import PROMPT, playing
 
 
@@ -26,7 +28,7 @@ async def test_space_pauses_and_runs(tmp_path):
         await play.press("space")
         assert play.manager.named("hold") == [((), {})]
         await play.tick()
-        assert "pause: done at step 1" in play.notice
+        assert "paused at step 1" in play.notice
         assert play.app.chrome.engine == "held"
         assert next(hint for hint in play.app.chrome.keys if hint.action == "pause").label == "run"
         await play.press("space")
@@ -267,7 +269,7 @@ async def test_duplicate_cancel_and_undo(tmp_path):
         await play.press("c")
         assert play.manager.named("cancel_request") == [(("req_0",), {})]
         await play.tick(1)
-        assert "cancel A: done at step" in play.notice
+        assert "A was cancelled at step" in play.notice
         await play.press("c")
         assert play.notice == "cancel: A has already ended"
         await play.press("u")
@@ -700,3 +702,61 @@ async def test_the_config_page_has_a_cursor_and_opens_the_editor(tmp_path):
         assert play.app.chrome.config_cursor == 1
         await play.press("enter")
         assert isinstance(play.app.screen, ConfigDialog)
+
+
+async def test_keys_typed_at_once_after_tab_reach_the_next_field(tmp_path):
+    """All keys arrive before the loop has looked at one of them, as from a fast typist or a paste."""
+    async with playing(tmp_path) as play:
+        await play.press("A")
+        fields = list(play.app.screen.query(Input))
+        for field in fields:
+            field.value = ""
+        for key in ("7", "tab", "5", "tab", "9", "8", "shift+tab", "1"):
+            play.app.post_message(events.Key(key, key if len(key) == 1 else None))
+        await play.pilot.pause()
+        assert [field.value for field in fields[:3]] == ["7", "51", "98"]
+
+
+@pytest.mark.parametrize(
+    ("ack", "words"),
+    [
+        (("rate", "None"), "full speed from step 9"),
+        (("rate", "2.0"), "at most 2 steps per second from step 9"),
+        (("step", "5"), "5 steps from step 9, then a pause"),
+        (("resume", "end"), "running from step 9 until a request ends"),
+        (("pause", "", True, "the end of sequence 0 in step 8"), "paused: the end of A in step 8"),
+        (("rate", "-1", False, "too slow"), "rate -1 refused: too slow"),
+    ],
+)
+async def test_commands_come_back_as_sentences(tmp_path, ack, words):
+    async with playing(tmp_path) as play:
+        await play.add()
+        said = []
+        feed = play.app.session._feed
+        feed._say = lambda text, kind: said.append(text)
+        kind, target, accepted, detail = (*ack, True, "")[:4] if len(ack) == 2 else ack
+        feed._tell(CommandAck(1, kind, target, accepted, detail), 9)
+        assert said == [words]
+
+
+async def test_all_panes_show_one_step(tmp_path):
+    async with playing(tmp_path) as play:
+        await play.add(tokens=200)
+        for _ in range(9):
+            play.manager.run(3)
+            play.app.tick()
+            head = int(re.search(r"step ([\d,]+)", play.text)[1])
+            written = int(re.search(r"(\d+)/200", play.text)[1])
+            story = play.app.session.state.stories[0]
+            assert head - written == play.app.session.state.step - len(story.tokens)
+
+
+async def test_a_dialog_answered_twice_at_once_takes_the_first_answer(tmp_path):
+    async with playing(tmp_path) as play:
+        await play.press("b")
+        for key in "12":
+            play.app.post_message(events.Key(key, key))
+        await play.pilot.pause()
+        assert play.app.screen is play.app.screen_stack[0]
+        ((condition,), _), = play.manager.named("run_until")
+        assert condition.kind == "preemption"

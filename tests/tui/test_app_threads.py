@@ -88,7 +88,7 @@ async def test_random_keys_neither_break_nor_block(options):
     await until(lambda: not threads())
 
 
-async def test_hard_stop_start_again_and_quit(options):
+async def test_hard_stop_start_again_and_quit(options, caplog):
     app = MonitorApp(options, ticks_per_second=60)
     async with app.run_test(size=(120, 36)) as pilot:
         await until(lambda: app.session.state is not None and app.session.state.step > 2)
@@ -105,12 +105,15 @@ async def test_hard_stop_start_again_and_quit(options):
         await pilot.press("c")
         await until(lambda: story.ended >= 0)
         assert story.finish_reason == "cancelled"
+        await pilot.press("X", "y")
+        await until(lambda: app.session.engine == "stopped")
         await pilot.press("q")
     app.session.close()
     await until(lambda: not threads())
+    assert not caplog.messages, "a normal end looks like no fault"
 
 
-async def test_a_hung_step_cannot_keep_the_program(options, monkeypatch):
+async def test_a_hung_step_cannot_keep_the_program(options, monkeypatch, caplog):
     """The step waits for an event nobody sets until the program has let go of the engine."""
     release, inside = threading.Event(), threading.Event()
     app = MonitorApp(options, ticks_per_second=60)
@@ -128,7 +131,7 @@ async def test_a_hung_step_cannot_keep_the_program(options, monkeypatch):
         await until(inside.is_set)
         await until(lambda: app.chrome.step_seconds is not None)
         app.session.close(seconds=0.05)
-        assert app.session.manager is None
+        assert app.session.manager is None and not caplog.messages
     release.set()
     await until(lambda: not threads())
 
