@@ -19,7 +19,7 @@ from cbtui.commands import ActionProvider
 from cbtui.keybar import hints
 from cbtui.keys import ACTIONS, BY_ID, Situation, keymap
 from cbtui.looks import all_themes, css_variables
-from cbtui.place import Place
+from cbtui.place import CONFIG, Place
 from cbtui.screens.base import CSS, Dialog
 from cbtui.session import LONG_STEP, LaunchOptions, Session
 from cbtui.settings import SettingsFile
@@ -123,6 +123,8 @@ class MonitorApp(App[int], inherit_bindings=False):
         if self.want_preview and self.chrome.mode == 1:
             self.session.ask_preview()
         self._draw(self._ticks)
+        if isinstance(self.screen, Dialog) and self.screen.ready:
+            self.screen.beat()
 
     def _draw(self, tick: int | None = None) -> None:
         self.chrome = self._now()
@@ -254,8 +256,9 @@ class MonitorApp(App[int], inherit_bindings=False):
 
         status = self.session.status
         if status is not None:
-            step = 0 if self.session.state is None else self.session.state.step
-            dialog = ConfigDialog(self.look, status.config, self.session.built, step, self.unfinished)
+            fields, place = self.chrome.config, self.chrome.config_cursor
+            chosen = fields[place].name if self.chrome.mode == CONFIG and place < len(fields) else ""
+            dialog = ConfigDialog(self.look, status.config, self.session.built, lambda: self.unfinished, chosen)
             self.push_screen(dialog, self.session.apply_config)
 
     # ---- input

@@ -77,20 +77,23 @@ class EngineActions:
         """Confirms first. When a stop was already asked for and the step still hangs, offers to give the engine up."""
         session = self._session
         if session.hung:
-            lines = [
-                f"The step in progress has not come back for {session.hung:.0f} s.",
-                "Giving up leaves its thread and its memory behind; S can then start a new engine.",
-            ]
-            dialog = ConfirmDialog(self._app.look, "Give the engine up?", lines, "give it up")
+            dialog = ConfirmDialog(self._app.look, "Give the engine up?", self._hanging, "give it up")
             self._app.push_screen(dialog, lambda yes: session.detach() if yes else None)
             return
-        lines = ["Unfinished requests fail with a reason; what they wrote so far is kept.", *self._unfinished()]
-        dialog = ConfirmDialog(self._app.look, "Stop everything now?", lines, "stop all")
+        dialog = ConfirmDialog(self._app.look, "Stop everything now?", self._losses, "stop all")
         self._app.push_screen(dialog, lambda yes: session.hard_stop() if yes else None)
 
-    def _unfinished(self) -> list[str]:
+    def _hanging(self) -> list[str]:
+        return [
+            f"The step in progress has not come back for {self._session.step_seconds:.0f} s.",
+            "Giving up leaves its thread and its memory behind; S can then start a new engine.",
+        ]
+
+    def _losses(self) -> list[str]:
         count = self._app.unfinished
-        return [f"{count} request{'s' if count != 1 else ''} would be lost."] if count else []
+        who = f"{count} request{'s' if count != 1 else ''}" if count else "No request"
+        lost = f"{who} would be lost."
+        return ["Unfinished requests fail with a reason; what they wrote so far is kept.", lost]
 
     def start(self) -> None:
         if self._session.phase == "failed" and self._session.loaded is None:

@@ -33,7 +33,6 @@ class RequestActions:
         state, story = self._session.state, self._app.selected_story
         picture = None if state is None else state.picture
         return AddFacts(
-            step=0 if picture is None else picture.step,
             has_template=has_chat_template(getattr(self._session.loaded, "tokenizer", None)),
             page_size=0 if picture is None else picture.page_size,
             groups=1 if picture is None else len(picture.windows),

@@ -27,14 +27,12 @@ class AddFacts:
     """What the dialog shows about the engine; none of it changes while it is open.
 
     Attributes:
-        step: the step that ran last.
         has_template: the tokenizer brings a chat template.
         page_size: tokens per block, 0 when unknown. groups: number of layer groups, each with its own blocks.
         waiting: labels of the requests in the queue.
         copy: the selected request, for `^d`; None when none is selected.
     """
 
-    step: int
     has_template: bool
     page_size: int
     groups: int
@@ -78,7 +76,7 @@ class AddDialog(Dialog[RequestSpec]):
 
     def body(self) -> Iterable[Widget]:
         look, facts = self.look, self.facts
-        queue = f"enters the queue at the next step boundary, after step {facts.step}"
+        queue = "enters the queue at the next step boundary"
         yield self.words([("Add request", "bold"), (f"   {queue}", "muted")])
         yield self.gap()
         template = Switcher(("on", "off"), int(not (self.spec.chat and facts.has_template)), look, id="chat")

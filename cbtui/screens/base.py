@@ -70,6 +70,7 @@ Dialog.-reading #lines {
     scrollbar-color: $cb-faint; scrollbar-background: $cb-panel;
 }
 Dialog.-column .cell { width: 1fr; margin-right: 0; }
+Dialog.-column .cell > Static { width: 1fr; }
 Dialog.-column FieldRow > .row { layout: vertical; }
 Dialog.-low .gap { display: none; }
 """
@@ -109,6 +110,9 @@ class Dialog(ModalScreen[Answer]):
             if not self.turns_focus(event.key):
                 (self.focused or self)._forward_event(event)
         self.early.clear()
+
+    def beat(self) -> None:
+        """Called once per tick while it is open: what it says about the engine is brought up to date."""
 
     def turns_focus(self, key: str) -> bool:
         """Moves the focus at once for tab and shift+tab. As a binding it would wait behind keys typed after it."""

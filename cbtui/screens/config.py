@@ -1,6 +1,6 @@
 """The configuration editor: current and new value of each field, checked before anything is applied."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
 
 from textual import on
@@ -12,12 +12,19 @@ from textual.widgets import Input, Static
 from cbtui.configuration import EDITABLE, RESTART, ConfigChange, config_fields, judge
 from cbtui.screens.base import Dialog
 from cbtui.screens.fields import Press, Switcher
-from cbtui.screens.words import Words
+from cbtui.screens.words import Words, say
 from cbtui.theme import Theme
 from cbtui.view.chrome import ConfigField
 
 REQUESTS = ("again", "finish", "fail")
 _REQUESTS_WORDS = ("add again", "finish first", "fail")
+
+_FATES = (
+    "A restart begins them again from their first token.",
+    "They finish first, then the engine restarts; their texts go with it.",
+    "A restart ends them unfinished.",
+)
+_LOSSES = "Finished requests, their texts, the log, the timeline and the cache are dropped: the history begins anew."
 
 
 class ConfigDialog(Dialog[ConfigChange]):
@@ -25,7 +32,8 @@ class ConfigDialog(Dialog[ConfigChange]):
 
     Args:
         config: what runs now. built: what the buffers were made for.
-        step: the step that ran last. unfinished: requests that have not ended.
+        unfinished: how many requests have not ended now.
+        chosen: the field the cursor begins on; another than the editable ones means the first of these.
     """
 
     SIZE = "-wide"
@@ -36,9 +44,9 @@ class ConfigDialog(Dialog[ConfigChange]):
         ("down", "move(1)", "down"),
     ]
 
-    def __init__(self, theme: Theme, config: Any, built: Any, step: int, unfinished: int) -> None:
+    def __init__(self, theme: Theme, config: Any, built: Any, unfinished: Callable[[], int], chosen: str = "") -> None:
         super().__init__(theme)
-        self._config, self._built, self._step, self._unfinished = config, built, step, unfinished
+        self._config, self._built, self._unfinished, self._chosen = config, built, unfinished, chosen
 
     def body(self) -> Iterable[Widget]:
         yield self.words([("Configuration", "bold"), ("   nothing is applied before you say so", "muted")])
@@ -61,6 +69,7 @@ class ConfigDialog(Dialog[ConfigChange]):
             self.words([("", "muted")], id="restart", classes="label"),
             Switcher(_REQUESTS_WORDS, 0, self.look, id="requests"), classes="row", id="restart-row",
         )  # fmt: skip
+        yield self.words([("", "amber")], id="restart-note", classes="wrapped")
         yield self.gap()
         yield Horizontal(
             Press("Apply", self.look, id="apply", on=False), Press("Restart", self.look, id="again", on=False),
@@ -70,7 +79,8 @@ class ConfigDialog(Dialog[ConfigChange]):
         )  # fmt: skip
 
     def on_mount(self) -> None:
-        self.query(Input).first().focus()
+        fields = list(self.query(Input))
+        next((field for field in fields if field.id == self._chosen), fields[0]).focus()
         self._check()
 
     @on(Input.Changed)
@@ -94,9 +104,8 @@ class ConfigDialog(Dialog[ConfigChange]):
         arrow = self.look.glyphs.arrow if row.changed else " "
         self.write(f"#{row.name}-before", [(f" {sign} ", role), (f"{row.name:<26}", role), (f"{row.now:>10} ", "muted"),
                                            (f"{arrow:<2}", role)])  # fmt: skip
-        effect = f"step {self._step + 1}" if row.effect == "next step" else row.effect
         tone = "vermilion" if row.error else "amber" if row.changed and row.effect == RESTART else "muted"
-        self.write(f"#{row.name}-after", [(f" {effect:<14}", tone), (row.note, "muted")])
+        self.write(f"#{row.name}-after", [(f" {row.effect:<14}", tone), (row.note, "muted")])
         self.query_one(f"#{row.name}", Input).set_class(bool(row.error), "-wrong")
         error = self.query_one(f"#{row.name}-error")
         error.set_class(bool(row.error), "-shown")
@@ -104,14 +113,22 @@ class ConfigDialog(Dialog[ConfigChange]):
 
     def _show_foot(self, change: ConfigChange, refused: list[ConfigField]) -> None:
         apply, again = self.query_one("#apply", Press), self.query_one("#again", Press)
-        apply.set(f"Apply {len(change.now)} at step {self._step + 1}", bool(change.now) and not refused)
+        apply.set(f"Apply {len(change.now)} at the next step", bool(change.now) and not refused)
         again.set(f"Restart with {len(change.now) + len(change.restart)}", bool(change.restart) and not refused)
         words: Words = [(f"nothing applied: {len(refused)} refused", "vermilion")] if refused else []
         self.write("#hint", words)
-        self.query_one("#restart-row").display = bool(change.restart)
-        count = self._unfinished
-        who = f"a restart drops the cache; {count} unfinished request{'s' if count != 1 else ''}:"
-        self.write("#restart", [(who, "amber")])
+        for name in ("#restart-row", "#restart-note"):
+            self.query_one(name).display = bool(change.restart)
+        self.beat()
+
+    @on(Switcher.Turned)
+    def beat(self) -> None:
+        """What a restart would do to the requests; their number changes while the dialog is open."""
+        count = self._unfinished()
+        self.write("#restart", [(f"{count} unfinished request{'s' if count != 1 else ''}:", "amber")])
+        fate = _FATES[self.query_one("#requests", Switcher).index]
+        note = say(self.look, [(f"{fate} {_LOSSES}", "amber")], wrap=True)
+        self.query_one("#restart-note", Static).update(note)
 
     @on(Press.Pressed)
     def _pressed(self, message: Press.Pressed) -> None:
@@ -119,10 +136,25 @@ class ConfigDialog(Dialog[ConfigChange]):
 
     @on(Input.Submitted)
     def _entered(self) -> None:
-        """Enter applies what needs no restart; a restart wants its own button."""
+        """Enter applies what needs no restart; for a restart it goes to the button, which wants an enter of its own."""
         change, fields = self._judged()
-        if not any(row.error for row in fields) and change.now and not change.restart:
+        refused = next((row for row in fields if row.error), None)
+        if refused is not None:
+            self.query_one(f"#{refused.name}", Input).focus()
+        elif change.restart:
+            self.query_one("#again", Press).focus()
+            self.write("#hint", [("enter once more restarts", "amber")])
+        elif change.now:
             self._answer(restart=False)
+        else:
+            self.write("#hint", [("nothing is changed yet", "muted")])
+
+    def turns_focus(self, key: str) -> bool:
+        """↑ and ↓ too, where the fields are."""
+        if key in ("up", "down"):
+            self.action_move(-1 if key == "up" else 1)
+            return True
+        return super().turns_focus(key)
 
     def _answer(self, *, restart: bool) -> None:
         change, _ = self._judged()

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from rich.text import Text
 from textual import on
 from textual.binding import BindingType
 from textual.containers import Horizontal
@@ -24,17 +25,28 @@ class ConfirmDialog(Dialog[bool]):
     SIZE = "-narrow"
     BINDINGS: ClassVar[list[BindingType]] = [("y", "yes", "yes"), ("n", "give_up", "no")]
 
-    def __init__(self, theme: Theme, title: str, lines: Sequence[str], yes: str) -> None:
+    def __init__(self, theme: Theme, title: str, lines: Callable[[], Sequence[str]], yes: str) -> None:
         super().__init__(theme)
         self._title, self._lines, self._yes = title, lines, yes
+        self._shown: list[str] = []
 
     def body(self) -> Iterable[Widget]:
         yield self.words([(self._title, "bold")])
         yield self.gap()
-        for line in self._lines:
-            yield Static(say(self.look, [(line, "text")], wrap=True), markup=False, classes="wrapped")
+        self._shown = list(self._lines())
+        yield Static(self._text(), markup=False, classes="wrapped", id="lines")
         yield self.gap()
         yield self.words([("y", "bold"), (f" {self._yes}", "vermilion"), ("    n", "bold"), (" no", "muted")])
+
+    def _text(self) -> Text:
+        return say(self.look, [("\n".join(self._shown), "text")], wrap=True)
+
+    def beat(self) -> None:
+        """What would be lost changes while nobody answers."""
+        lines = list(self._lines())
+        if lines != self._shown:
+            self._shown = lines
+            self.query_one("#lines", Static).update(self._text())
 
     def action_yes(self) -> None:
         self.dismiss(True)

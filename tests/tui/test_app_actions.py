@@ -702,6 +702,7 @@ async def test_the_config_page_has_a_cursor_and_opens_the_editor(tmp_path):
         assert play.app.chrome.config_cursor == 1
         await play.press("enter")
         assert isinstance(play.app.screen, ConfigDialog)
+        assert play.app.focused.id == play.app.chrome.config[1].name == "max_batch_tokens"
 
 
 async def test_keys_typed_at_once_after_tab_reach_the_next_field(tmp_path):
@@ -760,3 +761,46 @@ async def test_a_dialog_answered_twice_at_once_takes_the_first_answer(tmp_path):
         assert play.app.screen is play.app.screen_stack[0]
         ((condition,), _), = play.manager.named("run_until")
         assert condition.kind == "preemption"
+
+
+async def test_a_restart_says_what_is_lost_and_wants_an_enter_of_its_own(tmp_path):
+    async with playing(tmp_path) as play:
+        await play.add(2)
+        await play.press("comma")
+        dialog = play.app.screen
+        dialog.query_one("#page_size", Input).value = "8"
+        await play.pilot.pause()
+        said = " ".join(rendered(play).split())
+        assert "2 unfinished requests" in said and "begins them again" in said and "history begins anew" in said
+        dialog.query_one("#requests", Switcher).action_turn(1)
+        await play.pilot.pause()
+        assert "They finish first" in rendered(play)
+        await play.press("enter")
+        assert play.app.screen is dialog and play.app.focused.id == "again"
+
+
+async def test_open_dialogs_follow_the_engine(tmp_path):
+    async with playing(tmp_path) as play:
+        await play.add(2)
+        await play.press("X")
+        assert "2 requests would be lost" in rendered(play)
+        await play.add(1)
+        assert "3 requests would be lost" in rendered(play)
+
+
+async def test_dialogs_are_ascii_where_the_terminal_is(tmp_path):
+    async with playing(tmp_path) as play:
+        play.app.frame.theme = play.app.look = theme_named("dark", ascii_only=True)
+        await play.press("A")
+        assert rendered(play).isascii()
+
+
+async def test_every_field_can_be_reached_on_a_small_screen(tmp_path):
+    async with playing(tmp_path, size=(40, 10)) as play:
+        await play.press("A")
+        for field in play.app.screen.query(Input):
+            field.focus()
+            await play.pilot.pause()
+            await play.pilot.pause()
+            place = field.region
+            assert 0 <= place.y < 10 and place.right <= 38 and place.width == 8, field.id
