@@ -10,12 +10,13 @@ from engine.core.errors import LoadError
 DTYPES = {"float32": 4, "bfloat16": 2, "float16": 2}
 """Bytes of one weight."""
 
+NOT_APPLE = "only on Apple hardware"
 _LARGE_MODEL = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A value and how it came to be, for example ``Choice("cpu", "no CUDA or MPS device")``."""
+    """A value and how it came to be, for example ``Choice("cpu", "asked for")``."""
 
     value: str
     reason: str
@@ -28,13 +29,13 @@ def available_devices() -> dict[str, str]:
     if torch.cuda.is_available():
         cuda = ""
     elif torch.version.cuda is None and torch.version.hip is None:
-        cuda = f"this build of torch ({torch.__version__}) has no CUDA"
+        cuda = f"torch {torch.__version__} is built without CUDA"
     else:
         cuda = "torch finds no CUDA device or driver"
     if torch.backends.mps.is_available():
         mps = ""
     else:
-        mps = "only on Apple hardware" if not torch.backends.mps.is_built() else "macOS refuses it"
+        mps = NOT_APPLE if not torch.backends.mps.is_built() else "macOS refuses it"
     return {"cpu": "", "cuda": cuda, "mps": mps}
 
 
@@ -73,7 +74,8 @@ def choose_device(asked: str) -> Choice:
         for kind in ("cuda", "mps"):
             if not found[kind]:
                 return Choice(kind, "the fastest device there is")
-        return Choice("cpu", "neither CUDA nor MPS can be used")
+        is_apple = found["mps"] != NOT_APPLE  # elsewhere nobody expects MPS
+        return Choice("cpu", f"{found['cuda']}; MPS: {found['mps']}" if is_apple else found["cuda"])
     if kind not in found or (index and not (kind == "cuda" and index.isdecimal())):
         raise LoadError(f"{asked!r} is not a device.", "There are auto, cpu, cuda, cuda:N and mps.")
     if found[kind]:
