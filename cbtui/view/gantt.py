@@ -6,7 +6,7 @@ from cbtui.sentences import count, seconds
 from cbtui.stories import OPEN, Story
 from cbtui.view.cells import Panel, Part, Row, RowBuilder, blank, choose, heading, keep_parts
 from cbtui.view.chrome import Hit
-from cbtui.view.requests import Line, _matches
+from cbtui.view.requests import Line, matches
 from cbtui.view.scene import Scene
 from cbtui.view.timeline import Columns, axis, bars, columns, marks_row, track
 
@@ -19,7 +19,7 @@ def gantt_lines(scene: Scene) -> list[Line]:
     found = [
         Line(story, scene.state_of(story))
         for story in scene.state.stories.values()
-        if 0 <= story.arrived <= scene.step and _matches(story, scene.chrome.filter)
+        if 0 <= story.arrived <= scene.step and matches(scene, story)
     ]
     if scene.chrome.order == "progress":
         return sorted(found, key=lambda line: -line.story.output_at(scene.step))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from cbtui import sentences
 from cbtui.sentences import brief, seconds
 from cbtui.stories import Story
-from cbtui.text import clean
+from cbtui.text import asked, clean
 from cbtui.view.cells import Panel, Part, Row, RowBuilder, blank, choose, heading, width_of
 from cbtui.view.chrome import Hit
 from cbtui.view.scene import Scene
@@ -36,7 +36,7 @@ def lines(scene: Scene) -> list[Line]:
     step = scene.step
     found = []
     for story in scene.state.stories.values():
-        if 0 <= story.arrived <= step and _matches(story, scene.chrome.filter):
+        if 0 <= story.arrived <= step and matches(scene, story):
             found.append(Line(story, scene.state_of(story)))
     order = scene.chrome.order
     if order == "arrival":
@@ -58,11 +58,16 @@ def lines(scene: Scene) -> list[Line]:
     return sorted(found, key=attention)
 
 
-def _matches(story: Story, words: str) -> bool:
+def matches(scene: Scene, story: Story) -> bool:
+    """Whether every word of the filter stands in what the row or the prompt says."""
+    words = scene.chrome.filter.lower().split()
     if not words:
         return True
-    haystack = f"{story.label} {story.request_id} {story.prompt[:200]}".lower()
-    return all(word in haystack for word in words.lower().split())
+    state = scene.state_of(story)
+    reason = sentences.why(scene, story)[0]
+    row = (story.label, story.request_id, WORDS.get(state, state), reason, asked(story.prompt)[:200])
+    haystack = " ".join(row).lower()
+    return all(word in haystack for word in words)
 
 
 def _held(scene: Scene, story: Story) -> int:

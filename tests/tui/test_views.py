@@ -237,3 +237,12 @@ def test_svg_keeps_cells_and_escapes() -> None:
     assert "█" not in picture and "▁" not in picture, "block glyphs are rectangles"
     assert "http" not in picture.replace("http://www.w3.org/2000/svg", ""), "nothing is fetched"
     assert picture.count('class="c') > 500
+
+
+def test_the_filter_finds_what_the_rows_say() -> None:
+    from cbtui.view.requests import lines
+
+    ended = lines(scene(filter="max tokens"))
+    assert ended and {line.state for line in ended} == {"finished"}
+    assert "decode" in {line.state for line in lines(scene(filter="DECODE"))}
+    assert lines(scene(filter="no such words")) == []
