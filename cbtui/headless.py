@@ -61,9 +61,12 @@ def generate(choices: Choices, *, as_json: bool = False) -> int:
             code = _stream(manager, loaded.tokenizer, specs[0])
         else:
             code = _batch(manager, loaded.tokenizer, specs, as_json)
-    finally:
+    except BaseException:
         if manager.is_running():
             manager.stop(block=True, timeout=10.0, hard_stop=True)
+        raise
+    # Everything is delivered, so closing may take its time: on a busy machine a bound would call it a failure.
+    manager.stop()
     if manager.status.state == "failed":  # asked last: an engine that dies delivers the results before it says so
         raise EngineError(str(manager.status.error))
     return code
