@@ -118,6 +118,8 @@ class MonitorApp(App[int], inherit_bindings=False):
 
     def tick(self) -> None:
         """One beat: takes in what the engine did and shows it. Costs next to nothing when nothing is new."""
+        if not self.screen_stack:  # the timer outlives the screens by a moment at the end
+            return
         self._ticks += 1
         self.session.poll(self.clock())
         if self.want_preview and self.chrome.mode == 1:

@@ -97,7 +97,7 @@ REQUEST_OPTIONS = (
     _say("prompts_file", _TEXT, "One prompt a line, or JSONL with fields per request.", REQUESTS, metavar="FILE"),
     _say("max_new_tokens", _TEXT, "New tokens per request, at most. Default: 128.", REQUESTS, metavar="N"),
     _say("temperature", _TEXT, "0 is greedy. Default: 0.", REQUESTS, metavar="T"),
-    _say("top_k", _TEXT, "Keep the K most likely tokens; 0 keeps all. Default: 0.", REQUESTS, metavar="K"),
+    _say("top_k", _TEXT, "Keep the K likeliest tokens; 0: as the model has it. Default: 0.", REQUESTS, metavar="K"),
     _say("top_p", _TEXT, "Keep the most likely tokens up to this mass. Default: 1.", REQUESTS, metavar="P"),
     _say("stop", _MANY, "A text that ends a request; may be given several times.", REQUESTS, metavar="TEXT"),
     _say(

@@ -28,7 +28,7 @@ def submit(
         EngineError: the engine takes no requests any more.
     """
     sampling: dict[str, Any] = {"do_sample": spec.temperature > 0}
-    if spec.temperature > 0:  # the engine keeps all tokens when top_k is left out, and takes no 0
+    if spec.temperature > 0:  # the engine takes no 0; left out, the model's own default holds, which mostly keeps all
         sampling |= {"temperature": spec.temperature, "top_k": spec.top_k or None, "top_p": spec.top_p}
     if spec.logprobs:
         sampling["logprobs"] = 0

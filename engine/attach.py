@@ -44,7 +44,6 @@ def attach(
             layout,
             model_facts,
             backend=resolved.attention.value,
-            max_batch_tokens=resolved.max_batch_tokens.value,
             max_requests_per_batch=resolved.max_requests_per_batch.value,
             seed=resolved.seed.value or 0,
             forward=choice.make(layout, store, resolved.attention.value),

@@ -205,9 +205,3 @@ def stack(panels: Iterable[Panel]) -> Panel:
         hits += [Hit(h.y + len(rows), h.x0, h.x1, h.kind, h.value) for h in panel.hits]
         rows += panel.rows
     return Panel(rows, hits)
-
-
-def fit_height(panel: Panel, height: int, width: int, theme: Theme) -> Panel:
-    """Exactly ``height`` rows: cut at the bottom, or filled with empty ones."""
-    rows = panel.rows[:height] + [blank(theme, width)] * (height - len(panel.rows))
-    return Panel(rows, [h for h in panel.hits if h.y < height])

@@ -52,11 +52,6 @@ class PagedCache:
         """Fewest blocks with which a sequence alone can reach ``num_tokens`` written tokens. Only looks."""
         return sum(a.peak_blocks(num_tokens, 1) for a in self.allocators)
 
-    def quote_more(self, seq: Sequence, num_tokens: int) -> int:
-        """New blocks for ``num_tokens`` more tokens of a sequence that has tables. Only looks."""
-        pages = pages_for(seq.computed + num_tokens, self.page_size)
-        return max(0, pages - len(seq.tables[0])) * self.num_groups
-
     def quote_start(self, seq: Sequence, hit: Hit, chunk: int) -> int:
         """Blocks the pool must have for all known tokens of a starting sequence, hits nobody holds included.
 

@@ -44,11 +44,6 @@ class ModelFacts:
     def num_layers(self) -> int:
         return len(self.windows)
 
-    @property
-    def page_bytes_per_token(self) -> int:
-        """Bytes of keys and values of one token in one layer."""
-        return 2 * self.kv_heads * self.head_dim * self.dtype.itemsize
-
 
 def text_config(model: Any) -> Any:
     """The decoder's configuration; models with several parts keep it one level down."""

@@ -111,7 +111,6 @@ class ModelRunner:
         facts: ModelFacts,
         *,
         backend: str = "sdpa",
-        max_batch_tokens: int = 8192,
         max_requests_per_batch: int = 1024,
         seed: int = 0,
         forward: Forward | None = None,
@@ -124,7 +123,7 @@ class ModelRunner:
             layout: groups, page size, pool sizes.
             facts: from ``inspect_model``.
             backend: "eager" or "sdpa".
-            max_batch_tokens, max_requests_per_batch: sizes of the largest step.
+            max_requests_per_batch: rows of the largest step.
             seed: noise of requests that bring no seed.
             forward: runs the model instead of its own modules; ``store`` is then the one it writes to.
 

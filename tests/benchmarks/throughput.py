@@ -18,7 +18,7 @@ from typing import Any
 from tests.benchmarks.measure import EngineSpec, Run, Worker, WorkerError, agreement, summary
 from tests.benchmarks.workloads import Workload, workloads
 
-ENGINES = ("ours", "packed", "modules", "single", "padded", "batch", "vllm", "vllm-compiled", "llama")
+ENGINES = ("ours", "watched", "packed", "modules", "single", "padded", "batch", "vllm", "vllm-compiled", "llama")
 COLUMNS = (
     ("tokens/s", "tokens_per_s", "{:.0f}"),
     ("from", "lowest", "{:.0f}"),
@@ -37,6 +37,7 @@ def specs(options: argparse.Namespace, vocabulary: dict[str, Workload]) -> tuple
     config = {"page_size": 32, "max_batch_tokens": options.batch_tokens}
     known = {
         "ours": EngineSpec("ours", "ours", settings={"forward": "auto", "config": config}),
+        "watched": EngineSpec("watched", "ours", settings={"forward": "auto", "config": config, "watched": True}),
         "packed": EngineSpec("packed", "ours", settings={"forward": "packed", "config": config}),
         "modules": EngineSpec("modules", "ours", settings={"forward": "modules", "config": config}),
         "single": EngineSpec("single", "plain", settings={"way": "single"}, only=4),

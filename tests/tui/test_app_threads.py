@@ -88,6 +88,16 @@ async def test_random_keys_neither_break_nor_block(options):
     await until(lambda: not threads())
 
 
+async def test_a_beat_after_the_screens_are_gone_draws_nothing(options):
+    app = MonitorApp(options, ticks_per_second=60)
+    async with app.run_test(size=(100, 30)):
+        await until(lambda: app.session.state is not None)
+        app.session.close()
+    assert not app.screen_stack
+    app.tick()
+    await until(lambda: not threads())
+
+
 async def test_hard_stop_start_again_and_quit(options, caplog):
     app = MonitorApp(options, ticks_per_second=60)
     async with app.run_test(size=(120, 36)) as pilot:

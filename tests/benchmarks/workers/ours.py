@@ -1,8 +1,9 @@
-"""This project's engine. Settings: model, dtype, threads, forward, config (further fields)."""
+"""This project's engine. Settings: model, dtype, threads, forward, config (more fields), watched (by a monitor)."""
 
 import time
 from typing import Any
 
+from tests.benchmarks.workers.watcher import Watcher
 from tests.benchmarks.workers.wire import Job, serve
 
 
@@ -21,6 +22,7 @@ def open_engine(settings: dict[str, Any]) -> tuple[str, Job]:
     manager.start()
 
     def run(prompts: list[list[int]], new_tokens: int) -> tuple[list[list[int]], list[list[float]], float]:
+        watcher = Watcher(manager) if settings.get("watched") else None
         began = time.perf_counter()
         names = manager.add_requests(
             prompts, max_new_tokens=new_tokens, record_timestamps=True, eos_token_id=-1, temperature=0.0
@@ -32,6 +34,8 @@ def open_engine(settings: dict[str, Any]) -> tuple[str, Job]:
                 raise RuntimeError(output.error)
             found[output.request_id] = output
         seconds = time.perf_counter() - began
+        if watcher is not None:
+            watcher.close()
         manager.clear_prefix_cache()
         outputs = [found[name] for name in names]
         return [o.generated_tokens for o in outputs], [[t - began for t in o.timestamps] for o in outputs], seconds
