@@ -10,6 +10,7 @@ import torch
 from engine.core.layout import CacheLayout
 from engine.core.plan import Slice, StepPlan
 from engine.core.request import Sequence
+from engine.run.upload import upload
 
 _PIECE = 256
 """Fewest queries a prompt chunk is cut into in sliding layers; smaller pieces cost more calls than they save work."""
@@ -55,6 +56,9 @@ class Batch:
         tables: per layer group int32 numpy [slices, width], block tables.
         samples: int64 [n], the rows whose logits are sampled, in plan order.
         slots: per layer group int64 [tokens], the flat cache slot each token's key and value are written to.
+        holes: (places among the ids, sequence rows) of ids that are not known yet; or None.
+
+    Ids that the step in flight is still sampling are missing until ``fill``.
     """
 
     def __init__(
@@ -66,19 +70,21 @@ class Batch:
         lengths: np.ndarray,
         tables: list[np.ndarray],
         sampling: np.ndarray,
+        holes: tuple[list[int], list[int]] | None = None,
     ) -> None:
         self.layout, self.device = layout, device
         self.starts, self.lengths, self.tables = starts, lengths, tables
         ends = np.cumsum(lengths)
         self.offsets = ends - lengths
-        self.ids = ids.to(device)
+        self.ids = upload(ids, device)
+        self.holes = None if holes is None else (upload(holes[0], device), upload(holes[1], device))
         owner = np.repeat(np.arange(len(lengths)), lengths)
         positions = np.arange(len(owner)) + (starts - self.offsets)[owner]
-        self.positions = torch.from_numpy(positions).to(device)
-        self.samples = torch.from_numpy((ends - 1)[sampling]).to(device)
+        self.positions = upload(positions, device)
+        self.samples = upload((ends - 1)[sampling], device)
         page = layout.page_size
         self.slots = [
-            torch.from_numpy(table[owner, positions // page].astype(np.int64) * page + positions % page).to(device)
+            upload(table[owner, positions // page].astype(np.int64) * page + positions % page, device)
             for table in tables
         ]
         self._spans: dict[tuple[int, bool], list[Span]] = {}
@@ -86,6 +92,16 @@ class Batch:
     @cached_property
     def num_tokens(self) -> int:
         return len(self.ids)
+
+    def fill(self, carried: torch.Tensor) -> None:
+        """Put in the ids the step before has sampled.
+
+        Args:
+            carried: int64 [rows], the last sampled id of each sequence row, on the device.
+        """
+        if self.holes is not None:
+            where, rows = self.holes
+            self.ids[where] = carried[rows]
 
     def spans(self, group: int, together: bool) -> list[Span]:
         """Every query of the batch once, with its keys of one layer group; built once and shared by its layers.
@@ -149,13 +165,13 @@ class Batch:
             seen = (position[:, None] <= query[:, :, None]) & (column < have[:, None])[:, None]
             if window is not None:
                 seen &= position[:, None] > query[:, :, None] - window
-            mask = torch.from_numpy(seen).to(self.device)
+            mask = upload(seen, self.device)
         rows = (self.offsets[members][:, None] + first + np.arange(length)).reshape(-1)
         return Span(
-            rows=torch.from_numpy(rows).to(self.device),
+            rows=upload(rows, self.device),
             count=len(members),
             length=length,
-            slots=torch.from_numpy(slots).to(self.device),
+            slots=upload(slots, self.device),
             causal=length > 1 and not start.any() and (window is None or window >= length),
             mask=mask,
         )
@@ -178,13 +194,8 @@ class BatchBuilder:
         self._rows: list[_Copied | None] = [None] * (max_requests + 1)
         self._tables = [np.zeros((max_requests + 1, 16), np.int32) for _ in layout.groups]
 
-    def build(self, plan: StepPlan, carried: torch.Tensor | None) -> Batch:
-        """Read the sequences of a plan; after this the scheduler may change them.
-
-        Args:
-            plan: what to compute.
-            carried: int64 [rows], the last sampled id of each sequence row on the device, for slices with ``carry``.
-        """
+    def build(self, plan: StepPlan) -> Batch:
+        """Read the sequences of a plan; after this the scheduler may change them."""
         slices = plan.slices
         count = len(slices)
         starts = np.fromiter((s.start for s in slices), np.int64, count)
@@ -193,26 +204,24 @@ class BatchBuilder:
         rows = np.fromiter((self._copy_tables(s.seq) for s in slices), np.int64, count)
         width = int((starts + lengths).max() - 1) // self._layout.page_size + 1
         tables = [table[rows, :width] for table in self._tables]
-        return Batch(self._layout, self._device, self._ids(slices, carried), starts, lengths, tables, sampling)
+        ids, holes = self._ids(slices)
+        return Batch(self._layout, self._device, ids, starts, lengths, tables, sampling, holes)
 
-    def _ids(self, slices: tuple[Slice, ...], carried: torch.Tensor | None) -> torch.Tensor:
+    def _ids(self, slices: tuple[Slice, ...]) -> tuple[torch.Tensor, tuple[list[int], list[int]] | None]:
+        """The ids known now, and where the others belong: (places among the ids, rows of their sequences)."""
         ids: list[int] = []
-        holes: list[tuple[int, int]] = []
+        places: list[int] = []
+        rows: list[int] = []
         for piece in slices:
             if piece.carry:
-                holes.append((len(ids), piece.seq.row))
+                places.append(len(ids))
+                rows.append(piece.seq.row)
                 ids.append(0)
             elif piece.length == 1:
                 ids.append(piece.seq.tokens[piece.start])
             else:
                 ids.extend(piece.seq.tokens[piece.start : piece.start + piece.length])
-        tensor = torch.tensor(ids)
-        if holes:
-            assert carried is not None
-            tensor = tensor.to(self._device)
-            where, row = (torch.tensor(column, device=self._device) for column in zip(*holes, strict=True))
-            tensor[where] = carried[row]
-        return tensor
+        return torch.tensor(ids), (places, rows) if places else None
 
     def _copy_tables(self, seq: Sequence) -> int:
         """Bring this sequence's row of the tables up to date; the row's number."""

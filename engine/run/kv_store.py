@@ -5,6 +5,7 @@ import torch
 from engine.core.layout import CacheLayout
 from engine.core.plan import Copies
 from engine.run.facts import ModelFacts
+from engine.run.upload import upload
 
 
 class KVStore:
@@ -72,7 +73,7 @@ class KVStore:
                 store[target] = store[source]
 
     def _index(self, ids: tuple[int, ...]) -> torch.Tensor:
-        return torch.tensor(ids, device=self.keys[0].device)
+        return upload(ids, self.keys[0].device)
 
     def _offload(self, pairs: tuple[tuple[int, int], ...]) -> None:
         assert self._host is not None

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import torch
 
 from engine.core.layout import CacheLayout
-from engine.core.plan import Slice, StepPlan, StepResult
+from engine.core.plan import Copies, Slice, StepPlan, StepResult
 from engine.run.attention import AttentionSwitch
 from engine.run.attention.context import Context
 from engine.run.attention.exchange import no_mask
@@ -16,6 +16,7 @@ from engine.run.batch import Batch, BatchBuilder
 from engine.run.facts import ModelFacts, layer_places
 from engine.run.kv_store import KVStore
 from engine.run.sampler import REASONS, Sampled, SampleJob, Sampler
+from engine.run.upload import upload
 
 
 class Forward(Protocol):
@@ -88,6 +89,21 @@ def _evaluating(model: Any) -> Iterator[None]:
 
 
 @dataclass(slots=True)
+class Prepared:
+    """All a step needs from its plan; the sequences may change afterwards.
+
+    Attributes:
+        batch: None when nothing is computed.
+        job: None when nothing is sampled; ``rows`` are then empty, else the sequence row of each sampling slice.
+    """
+
+    copies: Copies
+    batch: Batch | None = None
+    job: SampleJob | None = None
+    rows: tuple[int, ...] = ()
+
+
+@dataclass(slots=True)
 class Ticket:
     """A launched step: what was sampled (None where nothing samples or the step failed), on its way to the host."""
 
@@ -138,27 +154,40 @@ class ModelRunner:
 
     def launch(self, plan: StepPlan) -> Ticket:
         """Queue copies, forward pass and sampling. An exception becomes the step's error; ``collect`` reports it."""
-        slices = [piece for piece in plan.slices if piece.samples]
         try:
             with torch.inference_mode():
-                self.store.run_copies(plan.copies)
-                if not plan.slices:
-                    return Ticket()
-                logits = self._forward(self._builder.build(plan, self._carried))
-                if not slices:
-                    return Ticket()
-                job = self._sampler.prepare(slices)
-                sampled = self._sampler.sample(logits, job, self._forward.greedy)
-                self._carry(slices, sampled.tokens)
-                return Ticket(job, *_to_host(sampled))
+                return self.execute(self.prepare(plan))
         except Exception as error:  # whatever the model raises must reach the requests of this step
             return Ticket(error=error)
 
-    def _carry(self, slices: list[Slice], tokens: torch.Tensor) -> None:
-        rows = [piece.seq.row for piece in slices]
+    def prepare(self, plan: StepPlan) -> Prepared:
+        """The host's half of a launch: read the plan and its sequences. Needs no result of an earlier step."""
+        if not plan.slices:
+            return Prepared(plan.copies)
+        batch = self._builder.build(plan)
+        slices = [piece for piece in plan.slices if piece.samples]
+        if not slices:
+            return Prepared(plan.copies, batch)
+        return Prepared(plan.copies, batch, self._sampler.prepare(slices), self._rows(slices))
+
+    def execute(self, step: Prepared) -> Ticket:
+        """The device's half: only queued on devices that work on their own, done on return on others."""
+        self.store.run_copies(step.copies)
+        if step.batch is None:
+            return Ticket()
+        step.batch.fill(self._carried)
+        logits = self._forward(step.batch)
+        if step.job is None:
+            return Ticket()
+        sampled = self._sampler.sample(logits, step.job, self._forward.greedy)
+        self._carried[upload(step.rows, self._carried.device)] = sampled.tokens
+        return Ticket(step.job, *_to_host(sampled))
+
+    def _rows(self, slices: list[Slice]) -> tuple[int, ...]:
+        rows = tuple(piece.seq.row for piece in slices)
         if max(rows) >= len(self._carried):
             self._carried = torch.nn.functional.pad(self._carried, (0, max(rows) + 1 - len(self._carried)))
-        self._carried[torch.tensor(rows, device=tokens.device)] = tokens
+        return rows
 
     def collect(self, ticket: Ticket) -> StepResult:
         """Wait for a launched step and read its tokens."""

@@ -7,6 +7,8 @@ import hashlib
 
 import torch
 
+from engine.run.upload import upload
+
 _MASK32 = 0xFFFFFFFF
 _MASK64 = 0xFFFFFFFFFFFFFFFF
 _CHUNK = 1 << 16
@@ -40,7 +42,7 @@ def gumbel(keys: list[tuple[int, int]], tokens: torch.Tensor) -> torch.Tensor:
     Returns:
         float32 [n, m].
     """
-    words = torch.tensor([[_signed(low), _signed(high)] for low, high in keys], dtype=torch.int32, device=tokens.device)
+    words = upload([[_signed(low), _signed(high)] for low, high in keys], tokens.device, torch.int32)
     tokens = tokens.to(torch.int32).expand(len(keys), -1)
     out = torch.empty(tokens.shape, dtype=torch.float32, device=tokens.device)
     rows = max(1, _CHUNK // tokens.shape[1]) if tokens.device.type == "cpu" and tokens.shape[1] else max(1, len(keys))

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from engine.core.request import SamplingParams, Sequence
+from engine.run.upload import upload
 
 
 def changes_logits(params: SamplingParams) -> bool:
@@ -115,7 +116,7 @@ class _Pairs:
 
     def tensors(self, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
         rows = np.repeat(self.rows, [len(ids) for ids in self.ids])
-        return torch.from_numpy(rows).to(device), torch.from_numpy(np.concatenate(self.ids)).to(device)
+        return upload(rows, device), upload(np.concatenate(self.ids), device)
 
 
 class Edits:
@@ -176,12 +177,12 @@ class Edits:
 
     @staticmethod
     def _tensor(values: tuple, like: torch.Tensor) -> torch.Tensor:
-        return torch.tensor(values, device=like.device)
+        return upload(values, like.device)
 
     def _penalise_seen(self, logits: torch.Tensor) -> None:
         where = self._seen.tensors(logits.device)
         sizes = [len(ids) for ids in self._seen.ids]
-        penalty = torch.from_numpy(np.repeat(np.array(self._penalties, np.float32), sizes)).to(logits.device)
+        penalty = upload(np.repeat(np.array(self._penalties, np.float32), sizes), logits.device)
         scores = logits[where]
         # A token that stands several times is written several times with the same value.
         logits[where] = torch.where(scores < 0, scores * penalty, scores / penalty)

@@ -9,6 +9,7 @@ from engine.core.plan import Slice
 from engine.core.request import SamplingParams, Sequence
 from engine.run.noise import gumbel, request_seed, step_key
 from engine.run.processors import Edits, RowRules, changes_logits
+from engine.run.upload import upload
 
 SOUND, NOT_FINITE, NOTHING_LEFT = 0, 1, 2
 REASONS = {NOT_FINITE: "non-finite logits", NOTHING_LEFT: "bans leave no token to choose"}
@@ -112,17 +113,17 @@ class Sampler:
             greedy: int64 [rows], the lowest index of each row's largest logit, -1 for a row that is not finite, where
                 whoever computed the logits knows it already.
         """
-        wanted = torch.tensor(list(job.wanted), device=logits.device) if job.wanted else None
+        wanted = upload(list(job.wanted), logits.device) if job.wanted else None
         raw = None if wanted is None else logits[wanted].float().log_softmax(-1)
         tokens, faults = _largest(logits) if greedy is None else (greedy.clamp(min=0), (greedy < 0).long() * NOT_FINITE)
         if job.edits is not None:
             logits = logits.float()
             job.edits.apply(logits)
-            rows = torch.tensor(job.edits.rows, device=logits.device)
+            rows = upload(job.edits.rows, logits.device)
             tokens[rows], changed = _largest(logits[rows])
             faults[rows] = torch.where(faults[rows] == SOUND, changed * NOTHING_LEFT, faults[rows])
         if job.drawn:
-            rows = torch.tensor(job.drawn, device=logits.device)
+            rows = upload(job.drawn, logits.device)
             # A row that has failed already is drawn from zeros, which keeps the arithmetic quiet.
             scores = logits[rows].float().masked_fill_((faults[rows] != SOUND)[:, None], 0.0)
             tokens[rows] = draw(scores, job.params, job.keys)
@@ -152,7 +153,7 @@ def draw(scores: torch.Tensor, params: list[SamplingParams], keys: list[tuple[in
     Returns:
         int64 [rows] token ids.
     """
-    scores /= torch.tensor([[p.temperature] for p in params], device=scores.device)
+    scores /= upload([[p.temperature] for p in params], scores.device)
     kinds: dict[int, list[int]] = {}
     for row, p in enumerate(params):
         kinds.setdefault(_width(p, scores.shape[-1]), []).append(row)
@@ -160,7 +161,7 @@ def draw(scores: torch.Tensor, params: list[SamplingParams], keys: list[tuple[in
         return _draw_alike(scores, params, keys, next(iter(kinds)))
     tokens = torch.empty(len(params), dtype=torch.int64, device=scores.device)
     for width, members in kinds.items():
-        where = torch.tensor(members, device=scores.device)
+        where = upload(members, scores.device)
         tokens[where] = _draw_alike(scores[where], [params[m] for m in members], [keys[m] for m in members], width)
     return tokens
 
@@ -179,7 +180,7 @@ def _draw_alike(
     device = scores.device
     if not width:
         if any(p.min_p > 0 for p in params):
-            least = torch.tensor([[p.min_p] for p in params], device=device).log_()
+            least = upload([[p.min_p] for p in params], device).log_()
             scores.masked_fill_(scores < scores.amax(-1, keepdim=True) + least, float("-inf"))
         return gumbel(keys, torch.arange(scores.shape[-1], device=device)).add_(scores).argmax(-1)
     shares = scores.softmax(-1) if any(p.top_k == 0 or p.top_k >= scores.shape[-1] for p in params) else None
@@ -218,19 +219,19 @@ def _draw_sorted(
         int64 [rows] tokens, and bool [rows]: whether nothing beyond ``width`` could have been kept.
     """
     device, width = best.device, best.shape[1]
-    limit = torch.tensor([[p.top_k if 0 < p.top_k < width else width] for p in params], device=device)
-    limited = torch.tensor([[0 < p.top_k < width] for p in params], device=device)
+    limit = upload([[p.top_k if 0 < p.top_k < width else width] for p in params], device)
+    limited = upload([[0 < p.top_k < width] for p in params], device)
     keep = ~limited | (best >= best.gather(1, limit - 1))
     # With top-k the nucleus is taken of what top-k left.
     share = best.masked_fill(~keep, float("-inf")).softmax(-1)
     if shares is not None:
         share = torch.where(limited, share, shares.gather(1, ids))
     before = share.cumsum(-1) - share
-    top_p = torch.tensor([[p.top_p] for p in params], device=device)
+    top_p = upload([[p.top_p] for p in params], device)
     inside = keep & ((before < top_p) | (top_p >= 1.0))
     inside[:, 0] = True
     keep &= best >= best.masked_fill(~inside, float("inf")).amin(-1, keepdim=True)
-    min_p = torch.tensor([[p.min_p] for p in params], device=device)
+    min_p = upload([[p.min_p] for p in params], device)
     keep &= (best >= best[:, :1] + min_p.log()) | (min_p <= 0)
     winner = gumbel(keys, ids).add_(best).masked_fill_(~keep, float("-inf")).argmax(-1, keepdim=True)
     return ids.gather(1, winner).squeeze(1), ~keep[:, -1] | best[:, -1].isneginf()

@@ -45,9 +45,11 @@ def workload(seed: int, count: int) -> list[Wish]:
     return wishes
 
 
-def tokens_of(model, wishes, *, arrivals: random.Random | None = None, **config) -> dict[str, list[int]]:
+def tokens_of(
+    model, wishes, *, arrivals: random.Random | None = None, runner: Any = None, **config
+) -> dict[str, list[int]]:
     """Runs wishes together (spread over the steps when ``arrivals`` is given); tokens by output id."""
-    engine = Engine(model, config=ContinuousBatchingConfig(**{**BASE, **config}))
+    engine = Engine(model, config=ContinuousBatchingConfig(**{**BASE, **config}), runner=runner)
     try:
         for wish in wishes:
             engine.submit(wish.prompt, wish.name, **wish.options)
