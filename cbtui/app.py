@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar
 
 from textual import events
@@ -17,7 +18,7 @@ from textual.screen import Screen
 from cbtui import actions
 from cbtui.commands import ActionProvider
 from cbtui.keybar import hints
-from cbtui.keys import ACTIONS, BY_ID, Situation, keymap
+from cbtui.keys import ACTIONS, BY_ID, Situation, explains, keymap
 from cbtui.looks import all_themes, css_variables
 from cbtui.place import CONFIG, Place
 from cbtui.screens.base import CSS, Dialog
@@ -197,6 +198,7 @@ class MonitorApp(App[int], inherit_bindings=False):
             has_work=self.unfinished > 0,
             rate=session.rate,
             mode=chrome.mode,
+            pane=self.place.pane,
             hung=session.hung,
         )
 
@@ -227,20 +229,30 @@ class MonitorApp(App[int], inherit_bindings=False):
 
     # ---- questions to the engine
 
-    def explain_selected(self) -> None:
-        """Asks the scheduler about the selected request and shows its answer."""
+    def explain(self, page: str, figure: str = "") -> None:
+        """Explains the selected request, the step shown or the figures; the first needs the scheduler's answer."""
         story = self.selected_story
-        if story is not None:
+        if page == "request" and story is not None:
             self.session.explain(story, self._explained)
+        else:
+            self._show_explanation(page, None, figure)
 
     def _explained(self, why: Any) -> None:
+        self._show_explanation("request", why)
+
+    def _show_explanation(self, page: str, why: Any, figure: str = "") -> None:
         """An answer that comes while something else is open is dropped: nobody waits for it any more."""
         from cbtui.screens.explain import ExplainDialog
 
-        state = self.session.state
-        if state is not None and isinstance(self.screen, MonitorScreen):
-            scene = Scene.of(state, replace(self.chrome, past=None), self.look)
-            self.push_screen(ExplainDialog(scene, why), self._do_about_it)
+        state, story = self.session.state, self.selected_story
+        if state is None or not isinstance(self.screen, MonitorScreen):
+            return
+        chrome = replace(self.chrome, past=None) if why is not None else self.chrome
+        ask = None
+        if why is None and story is not None and explains(replace(self.situation, pane="")) == "request":
+            ask = partial(self.session.explain, story)
+        dialog = ExplainDialog(Scene.of(state, chrome, self.look), page, why, ask, figure)
+        self.push_screen(dialog, self._do_about_it)
 
     def _do_about_it(self, way: tuple[str, int | None] | None) -> None:
         state = self.session.state
@@ -294,7 +306,7 @@ class MonitorApp(App[int], inherit_bindings=False):
             self._draw()
 
     def on_frame_picked(self, message: Frame.Picked) -> None:
-        self.place.pick(message.hit, double=message.double)
+        self.place.pick(message.hit, double=message.double, button=message.button)
 
     def on_frame_scrolled(self, message: Frame.Scrolled) -> None:
         self.place.wheel(message.pane, message.delta)

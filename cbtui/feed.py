@@ -4,28 +4,13 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from cbtui.acks import told
 from cbtui.model import MonitorState
 from cbtui.tokens import TokenizerText
 from engine.core.observe import CommandAck, Keyframe, StepRecord
 
 Ask = Callable[[Callable[[], Any], Callable[[Any], None], Callable[[], None]], None]
 """Puts a question to the engine off the event loop: (question, what to do with the answer, what to do without one)."""
-
-UNTIL = {
-    "preemption": "a preemption",
-    "offload": "an offload",
-    "first_token": "a first token",
-    "end": "a request ends",
-    "free_below": "few blocks are free",
-    "invariant": "an invariant is broken",
-    "step": "a step is reached",
-}
-"""What a run waits for, by the kind of its condition."""
-DONE = {
-    "stop": "stopping from step {step}: what was accepted is finished first",
-    "hard_stop": "everything was stopped at step {step}",
-    "clear_prefix_cache": "the prefix cache was cleared at step {step}",
-}
 
 
 class Feed:
@@ -98,32 +83,11 @@ class Feed:
                 self._tell(ack, record.step)
 
     def _tell(self, ack: CommandAck, step: int) -> None:
-        if not ack.accepted:
-            what = f"{ack.kind.replace('_', ' ')} {self.name_of(ack.target)}".strip()
-            self._say(f"{what} refused: {ack.detail}", "error")
-            return
-        detail = re.sub(r"\bsequence (\d+)", lambda found: self._label(int(found[1])), ack.detail)
-        if ack.kind == "pause":
-            self._say(f"paused: {detail}" if detail else f"paused at step {step}", "info")
-        else:
-            self._say(self._done(ack, step) + (f", {detail}" if detail else ""), "info")
+        self._say(told(ack, step, self._named, self.name_of), "info" if ack.accepted else "error")
+
+    def _named(self, text: str) -> str:
+        return re.sub(r"\bsequence (\d+)", lambda found: self._label(int(found[1])), text)
 
     def _label(self, key: int) -> str:
         story = None if self.state is None else self.state.stories.get(key)
         return f"sequence {key}" if story is None else story.label
-
-    def _done(self, ack: CommandAck, step: int) -> str:
-        """What took effect at the start of a step, in plain words."""
-        kind, target = ack.kind, ack.target
-        if kind == "resume":
-            return f"running from step {step}" + (f" until {UNTIL.get(target, target)}" if target else "")
-        if kind == "step":
-            return f"step {step}, then a pause" if target == "1" else f"{target} steps from step {step}, then a pause"
-        if kind == "rate":
-            pace = "full speed" if target == "None" else f"at most {float(target):g} steps per second"
-            return f"{pace} from step {step}"
-        if kind == "cancel":
-            return f"{self.name_of(target)} was cancelled at step {step}"
-        if kind == "config":
-            return f"{target} has its new value from step {step}"
-        return DONE.get(kind, f"{kind.replace('_', ' ')}: done at step {{step}}").format(step=step)

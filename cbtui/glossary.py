@@ -33,8 +33,11 @@ TERMS: Mapping[str, str] = {
     "offload": "Its blocks were copied to the CPU pool to make room; they come back without computing again.",
     "CPU pool": "Host memory for the blocks of requests that had to leave the device.",
     "refused": "It can never fit or is longer than the model allows; told when it was added.",
-    "ttft": "Time to first token in seconds, from adding the request to its first token.",
-    "itl": "Inter-token latency: mean time between two output tokens of a request, in milliseconds.",
+    "ttft": "Time to first token, from adding a request to its first token, without the time a person held the engine.",
+    "itl": "Inter-token latency: mean time between two output tokens of a request, without the time a person held it.",
+    "paused": "A person held the engine. That time is shown on its own and counts in no latency.",
+    "invariants": "What must hold in the engine's bookkeeping after every step: each block in one state, references "
+    "equal to the table entries, published pages with the right tokens. A broken one holds the engine at that step.",
     "tok/s": "Output tokens of all requests per second, over the last seconds.",
     "steps/s": "Steps per second, over the last seconds; when a pace is set, the pace.",
     "LIVE": "The latest step is shown and followed.",

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from cbtui.picture import Picture
 from engine.core import observe
@@ -151,6 +151,19 @@ PAUSE = 30.0
 SERIES = ("tokens", "budget", "used", "cached", "host", "queue", "running", "prefill", "output", "out", "back")
 
 
+class Stretch(NamedTuple):
+    """The steps ``first`` … ``last`` with the seconds they took and the output tokens they gave."""
+
+    first: int
+    last: int
+    seconds: float
+    tokens: int
+
+    @property
+    def steps(self) -> int:
+        return self.last - self.first + 1
+
+
 @dataclass(slots=True)
 class Series:
     """Numbers per step, column by column; -1 where a step was missed. ``first`` is the step of index 0."""
@@ -196,14 +209,14 @@ class Series:
         index = step - self.first
         return self.columns[name][index] if 0 <= index < len(self.time) else -1
 
-    def rates(self, step: int | None, window: float) -> tuple[float | None, float | None]:
-        """(steps, output tokens) per second over the ``window`` seconds up to a step, at least over one step.
+    def stretch(self, step: int | None, window: float) -> Stretch | None:
+        """What happened in the ``window`` seconds up to the start of a step, at least in one step.
 
         None where too little is known, or the step came after a pause.
         """
         last = len(self.time) - 1 if step is None else min(len(self.time) - 1, step - self.first)
         if last < 1:
-            return None, None
+            return None
         first, end = last, self.time[last]
         if end - self.time[last - 1] < PAUSE:
             first = last - 1
@@ -211,6 +224,6 @@ class Series:
             first -= 1
         seconds = end - self.time[first]
         if first == last or seconds <= 0:
-            return None, None
+            return None
         tokens = sum(max(0, n) for n in self.columns["output"][first:last])
-        return (last - first) / seconds, tokens / seconds
+        return Stretch(self.first + first, self.first + last - 1, seconds, tokens)

@@ -24,7 +24,7 @@ class Situation:
         can_undo: a cancelled request can be added again.
         has_work: some request is not finished.
         rate: steps per second asked for, None for full speed.
-        mode: the mode shown, 1 … 6.
+        mode: the mode shown, 1 … 6. pane: the pane in focus.
         hung: seconds a step has been going on since a stop was asked for, once that is too long; else 0.
     """
 
@@ -40,6 +40,7 @@ class Situation:
     has_work: bool = False
     rate: float | None = None
     mode: int = 1
+    pane: str = "requests"
     hung: float = 0.0
 
 
@@ -93,12 +94,22 @@ def on_live_request(now: Situation) -> Reason:
     return reason or (f"{now.selected} has already ended" if now.selected_ended else None)
 
 
+STEP_PANES = ("batch", "timeline", "log", "gantt")
+"""Panes that are about steps and not about a request."""
+
+
+def explains(now: Situation) -> str:
+    """What ``e`` explains: "request", "step" or "figures". The scheduler can only be asked about the present."""
+    if now.pane == "hud":
+        return "figures"
+    if now.pane in STEP_PANES or now.past is not None or not now.selected or now.selected_ended:
+        return "step"
+    return "request" if engine_there(now) is None else "step"
+
+
 def explainable(now: Situation) -> Reason:
-    """There is an engine to ask about the request under the cursor, and the answer is about now."""
-    if now.past is not None:
-        return f"the scheduler explains the present, step {now.past} is the past; end goes back to LIVE"
-    reason = on_request(now) or engine_there(now)
-    return reason or (f"{now.selected} has already ended" if now.selected_ended else None)
+    """There is a request to ask the engine about, or a step to look at."""
+    return None if explains(now) == "request" else has_steps(now)
 
 
 def copyable(now: Situation) -> Reason:
@@ -225,7 +236,8 @@ VIEW = (
     Action("next_pane", ("tab",), "next pane", "Move the focus to the next pane.", always),
     Action("previous_pane", ("shift+tab",), "pane before", "Move the focus to the pane before.", always),
     Action("zoom", ("z",), "maximise", "Give the whole screen to the pane in focus, or take it back.", always),
-    Action("explain", ("e",), "why?", "Explain the selected request: the scheduler's checks, what would change them.",
+    Action("explain", ("e",), "why?",
+           "Explain the selected request, the step in focus, or the figures of the first line.",
            explainable),
     Action("map_view", ("v",), "map view", "Draw the block map by owner, state, fill, age or references.", always),
     Action("map_order", ("l",), "map order", "Order the block map by owner, by place, or one row per request.", always),

@@ -46,10 +46,10 @@ def log_line(scene: Scene, entry: LogEntry) -> Wordings:
         story = scene.state.story(entry.key)
         error = (story.error if story is not None else None) or "unknown error"
         return (f"{who} failed after {count(a, 'token')}: {error}", f"{who} failed: {error}")
-    return _other_line(who, entry)
+    return _other_line(scene, who, entry)
 
 
-def _other_line(who: str, entry: LogEntry) -> Wordings:
+def _other_line(scene: Scene, who: str, entry: LogEntry) -> Wordings:
     if entry.kind == Verdict.REJECT_NEVER_FITS:
         return (f"{who} refused: needs {entry.a} blocks at full length, the pool has {entry.b}", f"{who} never fits")
     if entry.kind == Verdict.REJECT_TOO_LONG:
@@ -58,6 +58,9 @@ def _other_line(who: str, entry: LogEntry) -> Wordings:
         return tuple(f"{who} {words}" for words in refusal(entry.text) if words.startswith("refused"))
     if entry.kind == "setting":
         return (f"setting {entry.text}", entry.text)
+    if entry.kind == "broken":
+        what = f"invariant broken: {scene.named(entry.text)}"
+        return (what, what.split(", ")[0], "invariant broken")
     if entry.kind == "missed":
         return (
             f"{count(entry.a, 'step')} not seen: the view was too slow, here it starts again",

@@ -1,13 +1,15 @@
 """What the screen knows: the engine's records folded into one picture, and what is remembered of every request."""
 
-from bisect import bisect_left
+from array import array
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from cbtui.history import History, Series
+from cbtui.history import History, Series, Stretch
 from cbtui.letters import label
 from cbtui.notes import ENDINGS, MARKS, TOLD, BlockEvent, LogEntry, Mark, note_lives, third_number
+from cbtui.pauses import Pauses
 from cbtui.picture import Picture
 from cbtui.stories import Event, Story
 from cbtui.text import clean
@@ -15,6 +17,8 @@ from cbtui.theme import HueBook
 from engine.core.observe import BlockOp, CommandAck, Decision, Keyframe, PlanPreview, RequestInfo, StepRecord, Verdict
 
 KEPT_STORIES = 200
+BATCH_SEARCH = 64
+"""Steps looked back for one that computed something."""
 RATE_WINDOW = 2.0
 """Seconds of engine time over which tok/s and steps/s are measured."""
 
@@ -35,6 +39,13 @@ class TextSource(Protocol):
     def stream(self) -> TokenText: ...
 
 
+class Lamp(NamedTuple):
+    """The last check of the engine's invariants: after which step, and a sentence for each that was broken."""
+
+    step: int
+    broken: tuple[str, ...]
+
+
 class MonitorState:
     """The live picture, the history behind it, and a story per request.
 
@@ -44,6 +55,8 @@ class MonitorState:
         series: numbers per kept step, for graphs. marks, log: what is worth a letter or a line, oldest first.
         lives: block id -> the last things that happened to it, oldest first.
         memo: the last answer to an expensive question by name, with what was asked.
+        checked, broken: steps after which the engine checked its invariants, and what was broken after which of them.
+        pauses: when a person held the engine.
         history: kept steps. text: how token ids are read; may be set once, before the first record.
     """
 
@@ -56,6 +69,9 @@ class MonitorState:
         self.marks: list[Mark] = []
         self.log: list[LogEntry] = []
         self._streams: dict[int, TokenText] = {}
+        self.checked = array("q")
+        self.broken: dict[int, tuple[str, ...]] = {}
+        self.pauses = Pauses()
         self._hues = HueBook()
         self._labels = 0
         self._refused = 0
@@ -74,6 +90,7 @@ class MonitorState:
             for token in view.output[len(story.tokens) :]:
                 self._take_token(story, token, None, keyframe.step, keyframe.time)
             story.change, story.decision = view.change, view.decision
+        self.pauses.begin(keyframe.time)
         self.history.begin(self.picture.keyframe())
 
     @property
@@ -104,6 +121,7 @@ class MonitorState:
     def apply(self, record: StepRecord) -> None:
         """Fold one record in. Records come in step order; use ``resync`` where some are missing."""
         end_time = record.time + record.spans.total
+        self.pauses.take(record)
         for info in record.requests:
             self._arrive(info, record.step, record.time)
         for ack in record.commands:
@@ -122,6 +140,8 @@ class MonitorState:
                 story.change = change
                 if change.place == "done" and story.ended < 0:
                     self._end(story, record.step, end_time)
+        self._begin_decodes(record, end_time)
+        self._take_check(record)
         for name in record.settings:
             self.marks.append(Mark(record.step, "S"))
             self.log.append(LogEntry(record.step, "setting", text=f"{name} = {record.settings[name]}"))
@@ -131,12 +151,38 @@ class MonitorState:
             self.history.begin(self.picture.keyframe())
             self._forget()
 
+    def _begin_decodes(self, record: StepRecord, end_time: float) -> None:
+        """Who got its first token decodes from that moment on, and not only from the start of the next step."""
+        for output in record.outputs:
+            story = self.stories.get(output.seq)
+            if story is not None and len(story.tokens) == 1 and story.ended < 0:
+                first = story.change.first_token_time if story.change is not None else -1.0
+                story.enter("decode", record.step + 1, first if first >= 0 else end_time)
+
+    def _take_check(self, record: StepRecord) -> None:
+        if record.invariants is None:
+            return
+        self.checked.append(record.step)
+        if record.invariants:
+            self.broken[record.step] = tuple(map(clean, record.invariants))
+            self.marks.append(Mark(record.step, "!"))
+            for text in self.broken[record.step]:
+                self.log.append(LogEntry(record.step, "broken", text=text))
+
+    def lamp(self, step: int) -> Lamp | None:
+        """The last check of the invariants up to a step, None when there was none that is still kept."""
+        place = bisect_right(self.checked, step)
+        if not place:
+            return None
+        return Lamp(self.checked[place - 1], self.broken.get(self.checked[place - 1], ()))
+
     def _arrive(self, info: RequestInfo, step: int, time: float) -> None:
         behind = tuple(self.picture.waiting)
         story = Story(info.seq, self._labels, label(self._labels), self._hues.take(), info.request_id, info)
         self._labels += 1
         story.arrived, story.arrived_time, story.behind = step, info.created_time, behind
         story.prompt = self._decode(info.prompt_ids)
+        story.pauses = self.pauses
         story.events.append(Event(step, time, "arrived", len(info.prompt_ids)))
         story.enter("queued", step, min(time, info.created_time))
         self.stories[info.seq] = story
@@ -266,6 +312,9 @@ class MonitorState:
         """Drop what belongs to steps that are no longer kept, and the oldest ended stories."""
         oldest = self.oldest
         self.series.trim(oldest)
+        del self.checked[: max(0, bisect_left(self.checked, oldest) - 1)]
+        for step in [step for step in self.broken if not self.checked or step < self.checked[0]]:
+            del self.broken[step]
         del self.marks[: bisect_left(self.marks, oldest, key=lambda mark: mark.step)]
         del self.log[: bisect_left(self.log, oldest, key=lambda entry: entry.step)]
         ended = [s.key for s in self.stories.values() if s.ended >= 0]
@@ -288,6 +337,16 @@ class MonitorState:
         self._past = [found, *self._past[:1]]
         return found
 
+    def batch(self, picture: Picture) -> StepRecord | None:
+        """The last step up to a picture that computed something: commands alone compute nothing. None: not kept."""
+        if picture.batch is not None or picture.record is None:
+            return picture.batch or picture.record
+        for step in range(picture.step - 1, max(self.oldest, picture.step - BATCH_SEARCH) - 1, -1):
+            record = self.history.record(step)
+            if record is not None and record.slices:
+                return record
+        return picture.record
+
     def preview(self, picture: Picture) -> PlanPreview | None:
         """What came, or would come, after a picture: its own dry run, else the step that followed it."""
         record = picture.record
@@ -303,7 +362,14 @@ class MonitorState:
 
     def rates(self, step: int | None = None) -> tuple[float | None, float | None]:
         """(steps per second, output tokens per second) up to a step, None where there is too little to measure."""
-        return self.series.rates(step, RATE_WINDOW)
+        stretch = self.stretch(step)
+        if stretch is None:
+            return None, None
+        return stretch.steps / stretch.seconds, stretch.tokens / stretch.seconds
+
+    def stretch(self, step: int | None = None) -> Stretch | None:
+        """The last steps up to a step, over which rates are measured."""
+        return self.series.stretch(step, RATE_WINDOW)
 
     def story(self, key: int) -> Story | None:
         return self.stories.get(key)

@@ -68,7 +68,10 @@ class Moves:
 
 
 class Picture:
-    """The state after one step. ``apply`` moves it on; ``keyframe`` freezes it."""
+    """The state after one step. ``apply`` moves it on; ``keyframe`` freezes it.
+
+    ``record`` is that of the step, ``batch`` the last one seen that computed something.
+    """
 
     def __init__(self, keyframe: Keyframe) -> None:
         self.step = keyframe.step
@@ -83,6 +86,7 @@ class Picture:
         self.counters: Counters = keyframe.counters
         self.settings: Mapping[str, object] = keyframe.settings
         self.record: StepRecord | None = keyframe.record
+        self.batch = keyframe.record if keyframe.record is not None and keyframe.record.slices else None
         self.used = self.cached = self.host_used = 0
         self.moves = Moves()
         self._count()
@@ -150,6 +154,8 @@ class Picture:
         if record.settings:
             self.settings = {**self.settings, **record.settings}
         self.record = record
+        if record.slices:
+            self.batch = record
         self._note_moves(record.deltas)
 
     def _note_moves(self, deltas: Iterable[BlockDelta]) -> None:

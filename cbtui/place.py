@@ -1,7 +1,9 @@
 """Where the person is: the selected request and block, the pane in focus, the step looked at."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from cbtui.keys import explains
 from cbtui.view.chrome import Hit
 from cbtui.view.requests import lines
 from cbtui.view.scene import Scene
@@ -42,7 +44,7 @@ class Place:
     def down(self, by: int) -> None:
         """Moves what ↑ and ↓ move here: blocks, configuration fields, the pane in focus, else the request cursor."""
         chrome = self._app.chrome
-        if chrome.mode == BLOCKS and chrome.focus in (None, "blocks"):
+        if chrome.mode == BLOCKS and chrome.focus in (None, "blocks", "map"):
             self._move_block(0, by)
         elif chrome.mode == CONFIG:
             last = max(0, len(chrome.config) - 1)
@@ -111,7 +113,7 @@ class Place:
         panes, focus = self._app.frame.panes, self._app.chrome.focus
         if focus is not None and focus in panes:
             return focus
-        return "requests" if "requests" in panes or not panes else panes[0]
+        return "requests" if "requests" in panes else next((name for name in panes if name != "hud"), "requests")
 
     def turn_focus(self, by: int) -> None:
         """The next pane of the mode, round the end."""
@@ -167,11 +169,16 @@ class Place:
 
     # ---- the mouse
 
-    def pick(self, hit: Hit, *, double: bool = False) -> None:
-        """A click on something; a double click on a request shows its story."""
+    def pick(self, hit: Hit, *, double: bool = False, button: int = 1) -> None:
+        """A click on something. A double click on a request shows its story; the right button explains."""
         app = self._app
+        if button == 3:
+            self._ask_about(hit)
+            return
         if hit.kind == "key":
             app.perform(str(hit.value))
+        elif hit.kind == "figure":
+            app.explain("figures", str(hit.value))
         elif hit.kind == "order":
             app.perform("order")
         elif hit.kind == "request":
@@ -186,6 +193,16 @@ class Place:
             app.change(config_cursor=int(hit.value))
             if double:
                 app.perform("config")
+
+    def _ask_about(self, hit: Hit) -> None:
+        """The same as selecting it and asking why."""
+        app = self._app
+        if hit.kind in ("request", "step", "block"):
+            self.pick(hit)
+            kind = "step" if hit.kind == "step" else explains(replace(app.situation, pane="requests"))
+            app.explain(kind)
+        elif hit.kind == "figure":
+            self.pick(hit)
 
     def wheel(self, pane: str, by: int) -> None:
         """The wheel over a pane."""

@@ -159,7 +159,7 @@ def shared_with(scene: Scene, live: Live) -> tuple[int, list[int]]:
 
 
 def _chunk(scene: Scene, now: int, left: int) -> Wordings:
-    record = scene.picture.record
+    record = scene.batch
     go = f"{left} to go" if left else "the last one, decodes next"
     decodes = sum(1 for part in record.slices if part.kind == "decode") if record is not None else 0
     if left and decodes and record is not None and record.limit == "tokens":

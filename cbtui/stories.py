@@ -4,6 +4,7 @@ from array import array
 from bisect import bisect_right
 from dataclasses import dataclass, field
 
+from cbtui.pauses import Pauses
 from cbtui.text import Wrap
 from engine.core.observe import Decision, RequestInfo, SequenceChange
 from engine.core.request import FinishReason
@@ -42,6 +43,8 @@ class Event:
 class Story:
     """One sequence (or one refused request, with a negative key).
 
+    Latencies leave out the time a person held the engine; ``pauses`` knows it for all stories.
+
     ``pieces[i]`` is the cleaned text of output token i; ``token_steps`` and ``token_times`` run parallel to it.
     Steps are -1 and times negative while they have not come.
     """
@@ -74,6 +77,7 @@ class Story:
     peak_blocks: int = 0
     freed: int = 0
     wraps: dict[int, Wrap] = field(default_factory=dict, repr=False)
+    pauses: Pauses = field(default_factory=Pauses, repr=False)
 
     @property
     def is_refused(self) -> bool:
@@ -93,20 +97,22 @@ class Story:
         return bisect_right(self.token_steps, step)
 
     def ttft(self, step: int = OPEN) -> float | None:
-        """Seconds from creation to the first token, None while there is none."""
+        """Seconds from creation to the first token without pauses, None while there is none."""
         if self.info is None or not self.output_at(step):
             return None
         first = self.change.first_token_time if self.change is not None else -1.0
         if first < 0:
             first = self.token_times[0]
-        return max(0.0, first - self.info.created_time)
+        created = self.info.created_time
+        return max(0.0, first - created - self.pauses.between(created, first))
 
     def itl(self, step: int = OPEN) -> float | None:
-        """Mean seconds between its output tokens, None with fewer than two."""
+        """Mean seconds between its output tokens without pauses, None with fewer than two."""
         count = self.output_at(step)
         if count < 2:
             return None
-        return (self.token_times[count - 1] - self.token_times[0]) / (count - 1)
+        first, last = self.token_times[0], self.token_times[count - 1]
+        return (last - first - self.pauses.between(first, last)) / (count - 1)
 
     def phase_at(self, step: int) -> Phase | None:
         index = bisect_right(self.phases, step, key=lambda phase: phase.start) - 1
@@ -115,12 +121,18 @@ class Story:
         return self.phases[index]
 
     def seconds(self, kind: str, now: float) -> float:
-        """Time spent in phases of a kind up to ``now`` (open ones included)."""
+        """Seconds spent in phases of a kind up to ``now`` (open ones included), pauses left out.
+
+        "paused" is the time of any phase in which a person held the engine, so that all kinds add up to its life.
+        """
         total = 0.0
         for phase in self.phases:
-            if phase.kind == kind:
-                end = now if phase.end == OPEN else phase.end_time
-                total += max(0.0, min(end, now) - phase.start_time)
+            end = min(now if phase.end == OPEN else phase.end_time, now)
+            paused = self.pauses.between(phase.start_time, end)
+            if kind == "paused":
+                total += paused
+            elif phase.kind == kind:
+                total += max(0.0, end - phase.start_time - paused)
         return total
 
     def enter(self, kind: str, step: int, time: float) -> None:

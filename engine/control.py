@@ -1,9 +1,9 @@
 """The pace of the engine: held or not, how many steps are allowed, how fast, and until when."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from engine.core.errors import ConfigError
-from engine.core.invariants import check
 from engine.core.observe import Counters, StepRecord
 from engine.core.request import RequestStatus
 from engine.core.scheduler import Scheduler
@@ -38,7 +38,7 @@ class RunUntil:
 
         Args:
             scheduler: after the step.
-            record: of the step.
+            record: of the step. What is broken after it is told by ``broken_words``, whatever the engine runs until.
             before: counters as they were before the step.
         """
         after = record.counters
@@ -48,8 +48,6 @@ class RunUntil:
             return f"an offload in step {record.step}"
         if self.kind == "free_below" and self.value is not None and len(scheduler.cache.pool.free) < self.value:
             return f"{len(scheduler.cache.pool.free)} free blocks after step {record.step}"
-        if self.kind == "invariant" and (broken := check(scheduler)):
-            return f"after step {record.step}: {broken[0]}"
         if self.kind == "step" and self.value is not None and record.step >= self.value:
             return f"step {record.step}"
         if self.kind in ("first_token", "end"):
@@ -72,6 +70,12 @@ class RunUntil:
                 if fresh and (wanted is None or change.seq in wanted):
                     return f"the first token of sequence {change.seq} in step {record.step}"
         return None
+
+
+def broken_words(step: int, broken: Sequence[str]) -> str:
+    """Invariants that do not hold any more after a step, in one sentence."""
+    more = f" (and {len(broken) - 1} more)" if len(broken) > 1 else ""
+    return f"after step {step} the bookkeeping is broken: {broken[0]}{more}"
 
 
 class Pace:

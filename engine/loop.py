@@ -10,15 +10,16 @@ from typing import Any, Protocol
 
 from engine.blueprint import Blueprint, draw
 from engine.commands import Act, CommandQueue
-from engine.control import Pace
+from engine.control import Pace, broken_words
 from engine.core.config import ResolvedConfig, change
-from engine.core.errors import EngineError, RequestError
-from engine.core.observe import Counters, Keyframe, Spans
+from engine.core.errors import EngineError, InvariantError, RequestError
+from engine.core.observe import Counters, Keyframe, Spans, StepRecord
 from engine.core.plan import StepPlan, StepResult
 from engine.core.request import FinishReason, GenerationOutput, Request, RequestStatus
 from engine.core.scheduler import Outcome, Scheduler
 from engine.core.tap import Tap
 from engine.delivery import Router, output_ids
+from engine.inspector import Inspector
 from engine.outputs import OutputMaker, never_started
 
 HISTORY_BYTES = 64 * 1024**2
@@ -86,6 +87,7 @@ class Engine:
         self._flights: deque[tuple[StepPlan, Any]] = deque()
         self._previews = 0
         self._counters = Counters()
+        self._inspector = Inspector(self.config.check_invariants.value, clock)
 
     # -- from any thread ----------------------------------------------------------------------------------------------
 
@@ -201,6 +203,7 @@ class Engine:
 
         Raises:
             Stalled: there is work and nothing could be planned.
+            InvariantError: the bookkeeping is broken and nobody watches; a watched engine holds instead.
             Exception: whatever running the step raised. The engine cannot go on; call ``fail``.
         """
         began = self.clock()
@@ -218,7 +221,7 @@ class Engine:
         self._deliver(outcome)
         marks.append(self.clock())
         worked = plan is not None or outcome is not None
-        self._publish(began, marks, worked)
+        self._publish(began, marks, worked, self._inspect(worked))
         self._answer()
         return worked
 
@@ -331,7 +334,20 @@ class Engine:
         if outputs and not self.abandoned:
             self.results.deliver(outputs)
 
-    def _publish(self, began: float, marks: list[float], worked: bool) -> None:
+    def _inspect(self, worked: bool) -> tuple[str, ...] | None:
+        """What is broken after this round, None when it was not looked at."""
+        if not worked:
+            return None
+        until, watched = self.pace.until, self.tap.watched
+        wanted = until is not None and until.kind == "invariant"
+        broken = self._inspector.after_step(self.scheduler, watched=watched, wanted=wanted)
+        if broken and not (watched or wanted):
+            raise InvariantError(broken_words(self.scheduler.step, broken))
+        return broken
+
+    def _publish(
+        self, began: float, marks: list[float], worked: bool, broken: tuple[str, ...] | None = None
+    ) -> None:
         acks = self._commands.take_acks()
         if not self.scheduler.state.journal.on or not (worked or acks):
             return
@@ -339,15 +355,22 @@ class Engine:
         if self._previews and self.scheduler.has_work:
             following, self._previews = self.scheduler.preview(), self._previews - 1
         parts = [later - earlier for earlier, later in itertools.pairwise(marks)]
-        record = self.scheduler.take_events().record(began, Spans(*parts), acks, following)
+        record = self.scheduler.take_events().record(began, Spans(*parts), acks, following, invariants=broken)
         if self.tap.watched:
             self.tap.publish(record)
-        if self.pace.until is not None:
-            reached = self.pace.until.reached(self.scheduler, record, self._counters)
-            if reached is not None:
-                self.pace.hold()
-                self.post("pause", "", lambda: reached)
+        reached = self._reached(record)
+        if reached is not None:
+            self.pace.hold()
+            self.post("pause", "", lambda: reached)
         self._counters = record.counters
+
+    def _reached(self, record: StepRecord) -> str | None:
+        """Why the engine holds after this record, in words; None when it goes on."""
+        if record.invariants:
+            return broken_words(record.step, record.invariants)
+        if self.pace.until is None:
+            return None
+        return self.pace.until.reached(self.scheduler, record, self._counters)
 
     def _note_events(self) -> None:
         """Publish what happened outside a round: the end of everything, a cleared cache."""
@@ -377,6 +400,7 @@ class Engine:
     def _configure(self, fields: dict[str, Any]) -> str:
         self.config = change(self.config, self.blueprint.config, **fields)
         self.scheduler.configure(self.config.scheduler_settings())
+        self._inspector.mode = self.config.check_invariants.value
         self.blueprint.builder.return_logprobs = self.config.return_logprobs.value
         return ", ".join(f"{name}={getattr(self.config, name).value!r}" for name in fields)
 

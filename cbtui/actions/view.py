@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from cbtui.keys import explains
 from cbtui.theme import THEME_NAMES
 from cbtui.view.chrome import MAP_ORDERS, MAP_VIEWS
 
@@ -29,10 +30,11 @@ class ViewActions:
 
     def zoom(self) -> None:
         chrome = self._app.chrome
-        self._app.change(maximised=None if chrome.maximised else self._app.place.pane)
+        pane = self._app.place.pane
+        self._app.change(maximised=None if chrome.maximised or pane == "hud" else pane)
 
     def explain(self) -> None:
-        self._app.explain_selected()
+        self._app.explain(explains(self._app.situation))
 
     def map_view(self) -> None:
         self._app.change(map_view=self._app.turn("map_view", MAP_VIEWS, self._app.chrome.map_view))

@@ -9,7 +9,7 @@ from cbtui.sentences import count, idle_reason, limit_name, seconds, unused
 from cbtui.view.cells import Panel, Part, Row, RowBuilder, blank, choose, heading
 from cbtui.view.chrome import Hit
 from cbtui.view.scene import Scene
-from engine.core.observe import PlanPreview, SliceRecord
+from engine.core.observe import PlanPreview, SliceRecord, StepRecord
 
 
 class Scale:
@@ -45,7 +45,7 @@ def _ordered(slices: Sequence[SliceRecord]) -> list[SliceRecord]:
 
 def batch(scene: Scene, width: int, height: int) -> Panel:
     """Heading, ruler (from four rows on), the step that ran, the step to come."""
-    record = scene.picture.record
+    record = scene.batch
     theme = scene.theme
     if record is None:
         none = RowBuilder(width, theme.style("text")).put(" no step has run yet", theme.style("muted"))
@@ -58,18 +58,19 @@ def batch(scene: Scene, width: int, height: int) -> Panel:
     room = max(8, width - gutter - max(tail, verbose + 8 if verbose else 0))
     room = max(room, min(record.budget, width - gutter - tail))  # a cell for each token is worth more than words
     scale = Scale(record.slices, record.budget, room)
-    rows = [_head(scene, width, scale)]
+    rows = [_head(scene, record, width, scale)]
     hits: list[Hit] = []
     if height >= 4:
         rows.append(_ruler(scene, width, gutter, scale))
     tokens = sum(part.query for part in record.slices)
     ran = PlanPreview(record.slices, record.decisions, record.limit, tokens)
-    row, row_hits = _plan_row(scene, width, gutter, ran, record.budget, room, planned=False)
+    row, row_hits = _plan_row(scene, record.step, width, gutter, ran, record.budget, room, planned=False)
     hits += [Hit(len(rows), h.x0, h.x1, h.kind, h.value) for h in row_hits]
     rows.append(row)
     if height > len(rows):
         if scene.preview is not None:
-            row, row_hits = _plan_row(scene, width, gutter, scene.preview, record.budget, room, planned=True)
+            plan = scene.preview
+            row, row_hits = _plan_row(scene, scene.step + 1, width, gutter, plan, record.budget, room, planned=True)
             hits += [Hit(len(rows), h.x0, h.x1, h.kind, h.value) for h in row_hits]
             rows.append(row)
         else:
@@ -77,15 +78,14 @@ def batch(scene: Scene, width: int, height: int) -> Panel:
     return Panel(rows[:height], [h for h in hits if h.y < height])
 
 
-def _head(scene: Scene, width: int, scale: Scale) -> Row:
-    theme, record = scene.theme, scene.picture.record
-    assert record is not None
+def _head(scene: Scene, record: StepRecord, width: int, scale: Scale) -> Row:
+    theme = scene.theme
     text, dim, strong = theme.style("text"), theme.style("muted"), theme.style("bright", bold=True)
     tokens = sum(part.query for part in record.slices)
     lead = (
         f"step {record.step} ran {tokens} of {record.budget} tokens"
         if width >= 100
-        else (f"{tokens} of {record.budget} tokens")
+        else f"{'' if record.step == scene.step else f'step {record.step}: '}{tokens} of {record.budget} tokens"
     )
     limit = limit_name(scene, record.limit, record.decisions)
     if not record.limit:
@@ -118,14 +118,13 @@ def _ruler(scene: Scene, width: int, gutter: int, scale: Scale) -> Row:
 
 
 def _plan_row(
-    scene: Scene, width: int, gutter: int, plan: PlanPreview, budget: int, room: int, *, planned: bool
+    scene: Scene, step: int, width: int, gutter: int, plan: PlanPreview, budget: int, room: int, *, planned: bool
 ) -> tuple[Row, list[Hit]]:
     theme = scene.theme
     slices = _ordered(plan.slices)
     scale = Scale(slices, budget, room)
     row = RowBuilder(width, theme.style("text"))
     dim, strong = theme.style("muted"), theme.style("bright", bold=True)
-    step = scene.step + planned
     name = "next" if planned else "ran"
     if gutter >= 10:
         row.put(f" {name:<4} ", dim if planned else theme.style("text"))
@@ -158,7 +157,7 @@ def _story(scene: Scene, plan: PlanPreview, *, planned: bool) -> tuple[str, ...]
     short = [f"{decodes} decode"] if decodes else []
     short += [f"{count(len(chunks), 'prefill chunk')}"] if chunks else []
     limit = f"limit {limit_name(scene, plan.limit, plan.decisions)}"
-    record = scene.picture.record
+    record = scene.batch
     took = seconds(record.spans.total) if record is not None and record.spans.total > 0 else "--"
     clock = "" if planned else f"  {took}"
     full = " + ".join(words) or "nothing to compute"

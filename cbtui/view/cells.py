@@ -132,6 +132,24 @@ def choose(wordings: Sequence[str], width: int, ellipsis: str = "…") -> str:
     return f"{text} {ellipsis}" if text else clip(shortest, width, ellipsis)
 
 
+def wrap(text: str, width: int) -> list[str]:
+    """Lines of at most ``width`` cells, broken at blanks."""
+    lines: list[str] = []
+    for paragraph in text.split("\n"):
+        line = ""
+        for word in paragraph.split(" "):
+            if line and len(line) + 1 + len(word) > width:
+                lines.append(line)
+                line = word
+            else:
+                line = f"{line} {word}" if line else word
+            while len(line) > width > 0:
+                lines.append(line[:width])
+                line = line[width:]
+        lines.append(line)
+    return lines
+
+
 @dataclass(frozen=True, slots=True)
 class Part:
     """Words that are shown whole or not at all. The part with the lowest priority goes first."""

@@ -11,7 +11,7 @@ from cbtui.view.cells import Panel, Part, Row, RowBuilder, blank, choose, clip, 
 from cbtui.view.gantt import story_sentence
 from cbtui.view.scene import Scene
 
-PHASES = ("queued", "prefill", "decode", "stalled", "preempted", "offloaded")
+PHASES = ("queued", "prefill", "decode", "stalled", "preempted", "offloaded", "paused")
 
 
 def detail(scene: Scene, width: int, height: int) -> Panel:
@@ -65,6 +65,7 @@ def _phases(scene: Scene, story: Story, width: int) -> list[Row]:
         "queued": theme.style("amber", "amber_on"), "prefill": theme.tile(story.hue, "head"),
         "decode": theme.tile(story.hue, "body"), "stalled": theme.style("muted", "lift"),
         "preempted": theme.style("amber", "amber_on"), "offloaded": theme.tile(story.hue, "window"),
+        "paused": theme.style("muted", "lift"),
     }  # fmt: skip
     used = 0.0
     for kind, value in spent:

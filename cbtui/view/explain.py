@@ -30,7 +30,7 @@ def explain(scene: Scene, why: "Explanation", width: int, bg: str = "panel") -> 
     rows.append(blank(theme, width, bg))
     if why.checks:
         facts = [Part((("in the order the scheduler makes them", theme.style("muted", bg)),))]
-        rows.append(_on(heading(theme, width, "CHECKS", facts), width, bg, scene))
+        rows.append(on_ground(heading(theme, width, "CHECKS", facts), width, bg, scene))
         rows += [_check(scene, why, check, width, bg) for check in why.checks]
         rows.append(blank(theme, width, bg))
     rows += _bars(scene, why, width, bg)
@@ -39,7 +39,7 @@ def explain(scene: Scene, why: "Explanation", width: int, bg: str = "panel") -> 
     return Panel(rows)
 
 
-def _on(row: Row, width: int, bg: str, scene: Scene) -> Row:
+def on_ground(row: Row, width: int, bg: str, scene: Scene) -> Row:
     """A heading on the ground of the dialog."""
     theme = scene.theme
     builder = RowBuilder(width, theme.style("text", bg))
@@ -65,11 +65,9 @@ def _head(scene: Scene, why: "Explanation", width: int, bg: str) -> Row:
         if state:
             steps = max(0, scene.step - max(story.arrived, 0))
             parts.append(f"{count(steps, 'step')} ({seconds(scene.now - story.arrived_time)}) since {story.arrived}")
-    end = "esc closes"
     for words in parts:
-        if row.left > len(words) + 3 + len(end) + 2:
+        if row.left > len(words) + 3:
             row.put(f"   {words}", dim)
-    row.to(width - len(end)).put("esc", strong).put(" closes", dim)
     return row.done()
 
 
@@ -207,7 +205,7 @@ def _holders(scene: Scene, why: "Explanation", width: int, bg: str) -> list[Row]
         if cells > 0:
             fitting = f" {words}" if len(words) + 1 <= cells else words if len(words) <= cells else words[:1]
             row.put(fitting.ljust(cells), style)
-    return [_on(head, width, bg, scene), row.done(), blank(theme, width, bg)]
+    return [on_ground(head, width, bg, scene), row.done(), blank(theme, width, bg)]
 
 
 def _what(scene: Scene, trial: "Trial") -> str:
@@ -231,7 +229,7 @@ def _trials(scene: Scene, why: "Explanation", width: int, bg: str) -> list[Row]:
     dim, text, strong = theme.style("muted", bg), theme.style("text", bg), theme.style("bright", bg, bold=True)
     note = "dry runs of the scheduler on a copy; all run to max tokens, nobody arrives"
     head = heading(theme, width, "WHAT WOULD CHANGE IT", [Part(((note, dim),))])
-    rows = [_on(head, width, bg, scene)]
+    rows = [on_ground(head, width, bg, scene)]
     what, at = min(34, width // 3), 20
     top = RowBuilder(width, dim).put(" key  ").field("what you do", min(what, width - 6))
     top.field(f"{scene.label(why.seq)} starts at", min(at, top.left)).field("price", top.left)

@@ -1,7 +1,6 @@
 """A whole screen from the state: the panes of the mode, drawn and put together row by row."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from operator import itemgetter
 
 from rich.segment import Segment
@@ -44,11 +43,33 @@ def facts_of(scene: Scene) -> Facts:
 
 def plan(scene: Scene, width: int, height: int) -> list[Rect]:
     """The panes of the current mode. A maximised one fills it."""
-    chrome = scene.chrome
-    if chrome.engine == "failed" and not scene.is_past and height >= 16:
-        calm = plan(replace(scene, chrome=replace(chrome, engine="stopped")), width, height - 1)
+    if alarm_words(scene) and height >= 12:
+        calm = _panes(scene, width, height - 1)
         below = [Rect(r.name, r.x, r.y + (r.y > 0), r.width, r.height) for r in calm]
         return [*below, Rect("alarm", 0, 1, width, 1)]
+    return _panes(scene, width, height)
+
+
+def alarm_words(scene: Scene) -> tuple[str, ...]:
+    """What must not be overlooked, from long to short: the engine died, or its bookkeeping is broken; else empty."""
+    if scene.chrome.engine == "failed" and not scene.is_past:
+        error = scene.chrome.error or "the engine died"
+        return (
+            f"{error}: everything up to step {scene.state.step} can be looked at, S starts again",
+            f"{error}. S starts again",
+            error,
+        )
+    lamp = scene.state.lamp(scene.step)
+    if lamp is None or not lamp.broken:
+        return ()
+    what = f"invariant broken after step {lamp.step}: {scene.named(lamp.broken[0])}"
+    more = f" (and {len(lamp.broken) - 1} more)" if len(lamp.broken) > 1 else ""
+    kept = "held, everything is kept" if scene.chrome.engine == "held" and not scene.is_past else "everything is kept"
+    return (f"{what}{more}; {kept}, e tells all", f"{what}{more}; {kept}", what, f"broken after step {lamp.step}")
+
+
+def _panes(scene: Scene, width: int, height: int) -> list[Rect]:
+    chrome = scene.chrome
     name = MODE_PANES.get(chrome.mode)
     if name is not None:
         return layout.whole(width, height, name)
@@ -64,7 +85,17 @@ def plan(scene: Scene, width: int, height: int) -> list[Rect]:
 
 
 def draw(scene: Scene, rect: Rect, width: int, height: int) -> Panel:
-    """One pane."""
+    """One pane; the first words of the one in focus stand out."""
+    panel = _draw(scene, rect, width, height)
+    if scene.chrome.focus != rect.name or not panel.rows:
+        return panel
+    row = list(panel.rows[0])
+    place = next((i for i, segment in enumerate(row) if segment.text.strip()), 0)
+    row[place] = Segment(row[place].text, scene.theme.style("on_ink", "on", bold=True))
+    return Panel([tuple(row), *panel.rows[1:]], panel.hits)
+
+
+def _draw(scene: Scene, rect: Rect, width: int, height: int) -> Panel:
     w, h = rect.width, rect.height
     large = layout.size_class(width, height) == "large"
     if rect.name == "hud":
@@ -72,13 +103,7 @@ def draw(scene: Scene, rect: Rect, width: int, height: int) -> Panel:
     if rect.name == "keys":
         return key_bar(scene.chrome, scene.theme, w)
     if rect.name == "alarm":
-        error = scene.chrome.error or "the engine died"
-        words = (
-            f"{error}: everything up to step {scene.state.step} can be looked at, S starts again",
-            f"{error}. S starts again",
-            error,
-        )
-        return rule_notice(scene.theme, w, words, "vermilion")
+        return rule_notice(scene.theme, w, alarm_words(scene), "vermilion")
     if rect.name == "batch":
         return batch(scene, w, h)
     if rect.name == "blocks":

@@ -1,14 +1,13 @@
 """The first line (what runs, how fast, how full) and the last one (keys)."""
 
 from collections.abc import Sequence
-from statistics import median
 
 from rich.style import Style
 
-from cbtui.sentences import seconds
 from cbtui.theme import Theme
 from cbtui.view.cells import Panel, Part, RowBuilder, Span, choose, clip, keep_parts, width_of
 from cbtui.view.chrome import Chrome, Hit, KeyHint
+from cbtui.view.figures import Figure, hits, latencies, number
 from cbtui.view.scene import Scene
 
 
@@ -20,15 +19,6 @@ def bar_cells(theme: Theme, share: float, width: int) -> str:
     full, rest = divmod(eighths, 8)
     text = theme.glyphs.eighths[7] * full + (theme.glyphs.eighths[rest - 1] if rest else "")
     return text + " " * (width - len(text))
-
-
-def number(value: float | None) -> str:
-    """A rate in few characters; ``--`` when unknown."""
-    if value is None:
-        return "--"
-    if value < 9.95:
-        return f"{value:.1f}"
-    return f"{value:.0f}" if value < 99_950 else f"{value / 1000:.0f}k"
 
 
 def badge(chrome: Chrome, step: int, theme: Theme) -> tuple[str, str, str]:
@@ -77,21 +67,41 @@ def hud(scene: Scene, width: int) -> Panel:
     if chrome.model and wide:
         left[0] = Part(((" cbtui ", strong), (clip(chrome.model, 30, theme.glyphs.ellipsis), dim)), 100)
     left.append(Part(((text, theme.style("on_ink", ground, bold=True)),), 99))
-    left.append(Part((("step ", dim), (str(scene.step), strong)), 90))
+    left.append(Part((("step ", dim), (str(scene.step), strong)), 90, ("figure", "step")))
     left += _pace(scene, width, bg)
     right = _figures(scene, width, bg)
     gap, inner = (3 if width >= 100 else 2), (3 if width >= 160 else 2)
-    while _left_width(left, gap) + _right_width(right, inner) + 2 * bool(right) > width and len(left) + len(right) > 1:
-        lowest = min([*left, *right], key=lambda part: part.priority)
-        (left if lowest in left else right).remove(lowest)
+    left, right = _fitting(left, right, width, gap, inner)
     row = RowBuilder(width, theme.style("text", bg))
+    found: list[Hit] = []
     for index, part in enumerate(left):
         row.put(" " * (0, 1, gap - 1)[index] if index < 3 else " " * gap)
-        row.spans(part.spans if part.width <= row.left else ())
+        if part.width <= row.left:
+            _put(row, part, found)
     row.to(width - _right_width(right, inner))
     for index, part in enumerate(right):
-        row.put(" " * (inner + (part.priority == 80)) if index else "").spans(part.spans)
-    return Panel([row.done()])
+        row.put(" " * (inner + (part.priority == 80)) if index else "")
+        _put(row, part, found)
+    return Panel([row.done()], found)
+
+
+def _put(row: RowBuilder, part: Part, hits: list[Hit]) -> None:
+    """The words of a part; a click on them asks what they mean."""
+    start = row.used
+    row.spans(part.spans)
+    if part.hit is not None:
+        hits.append(Hit(0, start, row.used, *part.hit))
+
+
+def _fitting(left: list[Part], right: list[Part], width: int, gap: int, inner: int) -> tuple[list[Part], list[Part]]:
+    """The most important parts that fit, whole; a short one may stay where a longer one before it had to go."""
+    kept: list[Part] = []
+    for part in sorted([*left, *right], key=lambda part: -part.priority):
+        tried = [*kept, part]
+        sides = [p for p in left if p in tried], [p for p in right if p in tried]
+        if not kept or _left_width(sides[0], gap) + _right_width(sides[1], inner) + 2 * bool(sides[1]) <= width:
+            kept = tried
+    return [p for p in left if p in kept], [p for p in right if p in kept]
 
 
 def _left_width(parts: list[Part], gap: int) -> int:
@@ -135,9 +145,9 @@ def _pace(scene: Scene, width: int, bg: str) -> list[Part]:
         parts.append(Part((("idle", dim),), 45))
     elif chrome.engine == "running":
         limit = f" of {chrome.rate:g}" if chrome.rate is not None else ""
-        parts.append(Part(((f"{number(steps)}{limit} steps/s", dim),), 45))
+        parts.append(Part(((f"{number(steps)}{limit} steps/s", dim),), 45, ("figure", "pace")))
     if scene.policy:
-        parts.append(Part(((scene.policy, dim),), 20))
+        parts.append(Part(((scene.policy, dim),), 20, ("figure", "policy")))
     return parts
 
 
@@ -148,33 +158,41 @@ def _figures(scene: Scene, width: int, bg: str) -> list[Part]:
     tokens = None if scene.idle else scene.state.rates(scene.step)[1]
     wait_style = theme.style("amber", bg, bold=True) if waiting else strong
     parts = [
-        Part((("run ", dim), (str(len(picture.running)), strong)), 85),
-        Part((("wait ", dim), (str(waiting), wait_style)), 84),
-        Part((("cpu ", dim), (str(len(picture.offloaded)), strong)), 60 if picture.host else 15),
-        Part(((number(tokens), strong), (" tok/s", dim)), 70),
+        Part((("run ", dim), (str(len(picture.running)), strong)), 85, ("figure", "run")),
+        Part((("wait ", dim), (str(waiting), wait_style)), 84, ("figure", "wait")),
+        Part((("cpu ", dim), (str(len(picture.offloaded)), strong)), 60 if picture.host else 15, ("figure", "cpu")),
+        Part(((number(tokens), strong), (" tok/s", dim)), 70, ("figure", "tok/s")),
     ]
     if width >= 150:
-        parts += _quantiles(scene, dim, strong)
+        parts += _quantiles([*latencies(scene), hits(scene)], dim, strong)
     spans: list[Span] = [("blocks ", dim), (str(picture.used), strong), (f"/{picture.num_blocks}", dim)]
     if width >= 100:
         share = picture.used / max(1, picture.num_blocks)
         cells = 10 if width < 150 else 14
         spans += [(" ", dim), (bar_cells(theme, share, cells), theme.style("steel", "steel2"))]
-    parts.append(Part(tuple(spans), 80))
-    return parts
+    parts.append(Part(tuple(spans), 80, ("figure", "blocks")))
+    return [_lamp(scene, width, bg), *parts]
 
 
-def _quantiles(scene: Scene, dim: Style, strong: Style) -> list[Part]:
-    stories = list(scene.state.stories.values())[-100:]
-    first = [t for s in stories if (t := s.ttft(scene.step)) is not None]
-    between = [t for s in stories if (t := s.itl(scene.step)) is not None]
-    counters = scene.picture.counters
-    hits = f"{100 * counters.cached_tokens / counters.lookup_tokens:.0f}%" if counters.lookup_tokens else "--"
+def _quantiles(shown: Sequence[Figure], dim: Style, strong: Style) -> list[Part]:
     return [
-        Part((("ttft p50 ", dim), (seconds(median(first) if first else None), strong)), 30),
-        Part((("itl p50 ", dim), (seconds(median(between) if between else None), strong)), 29),
-        Part((("prompt hits ", dim), (hits, strong)), 25),
+        Part(((f"{figure.title} ", dim), (figure.value, strong)), 30 - place, ("figure", figure.name))
+        for place, figure in enumerate(shown)
     ]
+
+
+def _lamp(scene: Scene, width: int, bg: str) -> Part:
+    """The lamp of the engine's invariants: a glyph and a word, the step where they broke."""
+    theme, lamp = scene.theme, scene.state.lamp(scene.step)
+    dim = theme.style("muted", bg)
+    hit = ("figure", "lamp")
+    word = "invariants" if width >= 100 else "inv"
+    if lamp is None:
+        return Part(((f"{word} --", dim),), 10, hit)
+    if lamp.broken:
+        words = f"{theme.glyphs.failed} BROKEN at {lamp.step}"
+        return Part(((words, theme.style("vermilion", bg, bold=True)),), 98, hit)
+    return Part(((theme.glyphs.finished, theme.style("good", bg, bold=True)), (f" {word}", dim)), 22, hit)
 
 
 _PLAIN = str.maketrans({"–": "-", "×": "x", "↑": "up", "↓": "down", "←": "left", "→": "right"})

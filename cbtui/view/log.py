@@ -25,7 +25,7 @@ def log_rows(scene: Scene, width: int, rows: int) -> list[tuple[Row, int, int]]:
         if len(out) == rows:
             break
         words = choose(log_line(scene, entry), max(1, width - 10), theme.glyphs.ellipsis)
-        role = theme.style("vermilion") if entry.kind in ("refused", "failed", "reject_never_fits") else text
+        role = theme.style("vermilion") if entry.kind in ("refused", "failed", "broken", "reject_never_fits") else text
         out.append((_row(width, entry.step, words, role, strong), entry.step, entry.key))
     return out
 

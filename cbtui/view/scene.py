@@ -1,5 +1,6 @@
 """What one frame is drawn from: the state, the picture of the step shown, the chrome and the theme."""
 
+import re
 from dataclasses import dataclass
 from math import ceil
 
@@ -9,7 +10,7 @@ from cbtui.standing import state_of
 from cbtui.stories import Story
 from cbtui.theme import Theme
 from cbtui.view.chrome import Chrome
-from engine.core.observe import Decision, PlanPreview, SliceRecord, Verdict
+from engine.core.observe import Decision, PlanPreview, SliceRecord, StepRecord, Verdict
 
 WAITS = (
     Verdict.WAIT_TOKENS,
@@ -58,11 +59,28 @@ class Scene:
         record = self.picture.record
         return self.picture.time + (record.spans.total if record is not None else 0.0)
 
+    @property
+    def batch(self) -> StepRecord | None:
+        """The step that computed something last; while the engine is held or idle, commands have steps after it."""
+        return self.state.batch(self.picture)
+
     def label(self, key: int) -> str:
         return self.state.label(key)
 
     def hue(self, key: int) -> int:
         return self.state.hue(key)
+
+    def named(self, text: str) -> str:
+        """A sentence of the engine with letters in place of the keys of sequences."""
+        return re.sub(r"\bsequence (\d+)", lambda found: self._name(int(found[1])), text)
+
+    def name_of(self, request_id: str) -> str:
+        """The letter of a request, or its id where no letter is known."""
+        stories = self.state.stories.values()
+        return next((story.label for story in stories if story.request_id == request_id), request_id)
+
+    def _name(self, key: int) -> str:
+        return f"sequence {key}" if self.state.story(key) is None else self.label(key)
 
     def labels(self, keys: list[int] | tuple[int, ...], most: int = 4) -> str:
         """Labels one after the other, the rest as a number."""
@@ -87,7 +105,7 @@ class Scene:
         return live.decision
 
     def slice_of(self, key: int) -> SliceRecord | None:
-        record = self.picture.record
+        record = self.batch
         if record is None:
             return None
         return next((part for part in record.slices if part.seq == key), None)

@@ -2,7 +2,7 @@
 
 from cbtui.sentences import seconds
 from cbtui.theme import Theme
-from cbtui.view.cells import Panel, Row, RowBuilder, blank, choose
+from cbtui.view.cells import Panel, Row, RowBuilder, blank, choose, wrap
 from cbtui.view.chrome import Chrome
 from cbtui.view.hud import bar_cells
 
@@ -11,24 +11,6 @@ def centred(theme: Theme, width: int, text: str, role: str, *, bold: bool = Fals
     text = choose((text,), max(0, width - 2), theme.glyphs.ellipsis)
     row = RowBuilder(width, theme.style("text"))
     return row.to(max(0, (width - len(text)) // 2)).put(text[: row.left], theme.style(role, bold=bold)).done()
-
-
-def wrap(text: str, width: int) -> list[str]:
-    """Lines of at most ``width`` cells, broken at blanks."""
-    lines: list[str] = []
-    for paragraph in text.split("\n"):
-        line = ""
-        for word in paragraph.split(" "):
-            if line and len(line) + 1 + len(word) > width:
-                lines.append(line)
-                line = word
-            else:
-                line = f"{line} {word}" if line else word
-            while len(line) > width > 0:
-                lines.append(line[:width])
-                line = line[width:]
-        lines.append(line)
-    return lines
 
 
 def body(chrome: Chrome, theme: Theme, width: int, height: int) -> Panel:

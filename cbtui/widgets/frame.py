@@ -93,7 +93,7 @@ class Frame(Widget, can_focus=True):
     @property
     def panes(self) -> tuple[str, ...]:
         """Names of the panes shown, in tab order."""
-        return tuple(rect.name for rect in self._rects if rect.name not in ("hud", "keys"))
+        return tuple(rect.name for rect in self._rects if rect.name not in ("keys", "alarm"))
 
     def hit(self, x: int, y: int) -> Hit | None:
         """What lies under a cell."""

@@ -43,6 +43,7 @@ CHANGEABLE = (
     "skip_limit",
     "max_steps_without_decode",
     "reorder_requests",
+    "check_invariants",
 )
 """Fields that take effect between two steps; all others are built into buffers and need a new engine."""
 
@@ -98,6 +99,7 @@ class ResolvedConfig:
     max_steps_without_decode: Resolved[int]
     reorder_requests: Resolved[bool]
     forward: Resolved[str]
+    check_invariants: Resolved[str]
     history_steps: Resolved[int]
     host_blocks: Resolved[int]
     block_bytes: Resolved[int]

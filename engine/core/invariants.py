@@ -1,7 +1,7 @@
 """What must hold between two calls of the scheduler. Used by tests after every step, and by the monitor's lamp."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from engine.core.allocators import pages_for
@@ -127,22 +127,20 @@ def _check_contents(state: State) -> Iterator[str]:
         page = pool.pages[block]
         if page is None:
             continue
-        chain = _chain_of(page)
-        for parent, link in zip([None, *chain], chain, strict=False):
-            if id(link) not in digests:
-                above = digests[id(parent)] if parent is not None else root_digest(link.salt)
-                digests[id(link)] = cache.prefix.digest(above, link.tokens)
+        for link in _unknown_links(page, digests):
+            above = digests[id(link.parent)] if link.parent is not None else root_digest(link.salt)
+            digests[id(link)] = cache.prefix.digest(above, link.tokens)
         if digests[id(page)] != page.digest or key != pool.key(page, pool.groups[block]):
             yield f"block {block} is published under a digest that its tokens do not have"
     for seq in [*state.running.values(), *state.leaving.values()]:
+        spelled: dict[int, int] = {}
         for table in seq.tables:
             for index, block in enumerate(table):
                 page = pool.pages[block]
                 if page is None:
                     continue
                 end = (index + 1) * state.layout.page_size
-                tokens = [token for link in _chain_of(page) for token in link.tokens]
-                if end > seq.settled or tokens != seq.tokens[:end]:
+                if end > seq.settled or _pages_spelled(page, seq.tokens, spelled) != index + 1:
                     yield f"block {block}, entry {index} of sequence {seq.key}, is published with other tokens"
 
 
@@ -235,12 +233,23 @@ def _check_flights(state: State) -> Iterator[str]:
         yield f"steps in flight compute sequences that are gone: {sorted(strangers)}"
 
 
-def _chain_of(page: Page | None) -> list[Page]:
-    chain = []
-    while page is not None:
-        chain.append(page)
+def _unknown_links(page: Page | None, known: Container[int]) -> list[Page]:
+    """The page and those before it that are not known yet, first to last, so that no chain is walked twice."""
+    links = []
+    while page is not None and id(page) not in known:
+        links.append(page)
         page = page.parent
-    return chain[::-1]
+    return links[::-1]
+
+
+def _pages_spelled(page: Page, tokens: list[int], spelled: dict[int, int]) -> int:
+    """How many pages the chain up to ``page`` has if it says just how ``tokens`` begin, else -1. Remembers answers."""
+    for link in _unknown_links(page, spelled):
+        before = spelled[id(link.parent)] if link.parent is not None else 0
+        start = before * len(link.tokens)
+        right = before >= 0 and list(link.tokens) == tokens[start : start + len(link.tokens)]
+        spelled[id(link)] = before + 1 if right else -1
+    return spelled[id(page)]
 
 
 def _repeated(what: str, values: Iterable[object]) -> list[str]:

@@ -53,6 +53,7 @@ class StepEvents:
         commands: tuple[CommandAck, ...] = (),
         next: PlanPreview | None = None,
         step: int | None = None,
+        invariants: tuple[str, ...] | None = None,
     ) -> StepRecord:
         """The whole record: these events plus what only the loop knows.
 
@@ -62,11 +63,12 @@ class StepEvents:
             commands: acknowledgements of this step.
             next: what the next step would do, when somebody asked.
             step: number of the step, when the loop counts for itself.
+            invariants: what is broken after it; None when that was not checked.
         """
         return StepRecord(
             self.step if step is None else step, time, spans, commands, self.requests, self.slices, self.decisions,
             self.deltas, self.changes, self.outputs, self.counters, self.limit, self.budget, self.rows, self.waiting,
-            self.num_waiting, self.settings, next,
+            self.num_waiting, self.settings, next, invariants,
         )  # fmt: skip
 
 

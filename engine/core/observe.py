@@ -244,6 +244,8 @@ class StepRecord:
     num_waiting: int = 0
     settings: Mapping[str, object] = field(default_factory=dict)
     next: PlanPreview | None = None
+    invariants: tuple[str, ...] | None = None
+    """None: not checked after this step. Empty: all hold. Else a sentence for each that is broken."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from engine.core.errors import ConfigError
 
 POLICIES = ("fifo", "prefill_first")
 FORWARDS = ("auto", "fast", "packed", "modules")
+CHECKS = ("off", "sampled", "every")
 MIN_PAGE_SIZE = 4
 
 
@@ -91,6 +92,7 @@ RULES: Mapping[str, FieldRule] = {
     "max_steps_without_decode": FieldRule(_int(1), "an int >= 1 (steps)", "16 is the default"),
     "reorder_requests": _SWITCH,
     "forward": FieldRule(lambda v: v in FORWARDS, f"one of {', '.join(FORWARDS)}", "auto takes the quickest"),
+    "check_invariants": FieldRule(lambda v: v in CHECKS, f"one of {', '.join(CHECKS)}", "sampled is cheap"),
     "history_steps": FieldRule(_int(1), "an int >= 1 (steps)", "how many step records are kept for readers"),
 }
 
@@ -131,6 +133,8 @@ class ContinuousBatchingConfig:
         reorder_requests: ``add_requests`` sorts prompts for prefix hits (results keep the order of submission).
         forward: what computes a step on a CPU: ``"fast"`` (compiled kernels, packed weights), ``"packed"`` (the model's
             modules, weights packed by oneDNN) or ``"modules"``; ``"auto"`` takes the first of these that works.
+        check_invariants: count the engine's bookkeeping anew after ``"every"`` step, ``"sampled"`` (every 64th step
+            while watched), or ``"off"``. What is broken holds a watched engine, and fails one that nobody watches.
         history_steps: step records kept for readers of the tap.
         use_default_compile_configs, max_cached_graphs, block_size: deprecated; they warn, and the first and the last
             set ``default_compile_level`` and ``page_size``.
@@ -169,6 +173,7 @@ class ContinuousBatchingConfig:
     max_steps_without_decode: int = 16
     reorder_requests: bool = True
     forward: str = "auto"
+    check_invariants: str = "sampled"
     history_steps: int = 1024
     use_default_compile_configs: bool | None = None
     max_cached_graphs: int | None = None

@@ -12,6 +12,7 @@ from cbtui.launch import LaunchOptions, RequestSpec
 from engine.core.config import ResolvedConfig, change, resolve
 from engine.core.errors import EngineError, RequestError
 from engine.core.groups import group_layers
+from engine.core.invariants import check
 from engine.core.layout import CacheLayout
 from engine.core.observe import CommandAck, Keyframe, Spans
 from engine.core.options import ContinuousBatchingConfig
@@ -255,8 +256,12 @@ class FakeManager:
         events = self.scheduler.take_events()
         following = self.scheduler.preview() if self.preview_wanted and self.scheduler.has_work else None
         self._step = events.step
-        self.tap.publish(events.record(self.clock(), Spans(plan=0.001, wait=0.02), acks, following))
+        broken = tuple(check(self.scheduler)) if self.config.check_invariants.value == "every" else None
+        spans = Spans(plan=0.001, wait=0.02)
+        self.tap.publish(events.record(self.clock(), spans, acks, following, invariants=broken))
         self.status = replace(self.status, step=self._step)
+        if broken:
+            self._become("held")
 
     def _carry_out(self) -> None:
         while self._commands:

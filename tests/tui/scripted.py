@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from cbtui.model import MonitorState
 from engine.core.errors import RequestError
 from engine.core.groups import group_layers
+from engine.core.invariants import check
 from engine.core.layout import CacheLayout, SchedulerSettings
 from engine.core.observe import CommandAck, Keyframe, Spans, StepRecord
 from engine.core.plan import StepPlan, StepResult
@@ -27,6 +28,7 @@ TEXTS = (
     "月は地球から約三十八万キロ離れています。毎年すこしずつ遠ざかっています。",
 )  # fmt: skip
 STEP_SECONDS = 0.033
+CHECKED_STEPS = 64
 
 
 class Words:
@@ -114,7 +116,8 @@ class Rig:
             self.now += STEP_SECONDS
         spans = Spans(plan=0.001, wait=self.now - began - 0.001)
         ahead = self.scheduler.preview() if preview and self.scheduler.has_work else None
-        record = self.scheduler.take_events().record(began, spans, tuple(self.acks), ahead)
+        found = tuple(check(self.scheduler)) if self.scheduler.step % CHECKED_STEPS == 0 else None
+        record = self.scheduler.take_events().record(began, spans, tuple(self.acks), ahead, invariants=found)
         self.acks.clear()
         self.records.append(record)
         self.state.apply(record)

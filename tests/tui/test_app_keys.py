@@ -79,9 +79,8 @@ REASONS = [
     ("mark", Situation(), "no step has run yet"),
     ("difference", Situation(kept=3), "mark a step with m first"),
     ("difference", Situation(), "no step has run yet"),
-    ("explain", Situation(), "no request is selected; a adds one"),
-    ("explain", Situation(selected="C", selected_ended=True), "C has already ended"),
-    ("explain", Situation(past=4), "the scheduler explains the present, step 4 is the past; end goes back to LIVE"),
+    ("explain", Situation(), "no step has run yet"),
+    ("explain", Situation(selected="C", selected_ended=True), "no step has run yet"),
 ]
 
 
@@ -141,3 +140,21 @@ def test_markdown_table_holds_every_action_once():
     for action in ACTIONS:
         assert table.count(f"| {action.help} |") == 1
     assert all(len(re.findall(r"(?<!\\)\|", line)) == 4 for line in table.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("now", "page"),
+    [
+        (Situation(selected="A", kept=3), "request"),
+        (Situation(selected="A", kept=3, pane="batch"), "step"),
+        (Situation(selected="A", kept=3, pane="timeline"), "step"),
+        (Situation(selected="A", kept=3, pane="hud"), "figures"),
+        (Situation(selected="A", kept=3, past=2), "step"),
+        (Situation(selected="A", kept=3, selected_ended=True), "step"),
+        (Situation(selected="A", kept=3, engine="failed"), "step"),
+        (Situation(kept=3), "step"),
+    ],
+)
+def test_what_is_explained(now, page):
+    assert keys.explains(now) == page
+    assert BY_ID["explain"].check(now) is None

@@ -128,7 +128,7 @@ async def test_hits_name_what_is_under_a_cell() -> None:
         assert {s for s, _ in rush().state.picture.blocks[int(block.value)].owners} == {2}
         assert frame.hit(0, 0) is None
         assert frame.visible_requests == frame.request_order[: len(frame.visible_requests)]
-        assert frame.panes == ("batch", "blocks", "host", "requests", "stream", "log", "timeline")
+        assert frame.panes == ("hud", "batch", "blocks", "host", "requests", "stream", "log", "timeline")
         assert frame.pane_at(119, 6) == "host" and frame.pane_at(119, 35) == "keys"
 
 

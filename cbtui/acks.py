@@ -1,0 +1,56 @@
+"""What became of a command, as a sentence."""
+
+from collections.abc import Callable
+
+from engine.core.observe import CommandAck
+
+UNTIL = {
+    "preemption": "a preemption",
+    "offload": "an offload",
+    "first_token": "a first token",
+    "end": "a request ends",
+    "free_below": "few blocks are free",
+    "invariant": "an invariant is broken",
+    "step": "a step is reached",
+}
+"""What a run waits for, by the kind of its condition."""
+DONE = {
+    "stop": "stopping from step {step}: what was accepted is finished first",
+    "hard_stop": "everything was stopped at step {step}",
+    "clear_prefix_cache": "the prefix cache was cleared at step {step}",
+}
+
+
+def told(
+    ack: CommandAck, step: int, named: Callable[[str], str], name_of: Callable[[str], str] = lambda target: target
+) -> str:
+    """What a command did at the start of a step, or why it was refused.
+
+    Args:
+        named: puts letters in place of the keys of sequences. name_of: the letter of a request id.
+    """
+    if not ack.accepted:
+        what = f"{ack.kind.replace('_', ' ')} {name_of(ack.target)}".strip()
+        return f"{what} refused: {ack.detail}"
+    detail = named(ack.detail)
+    if ack.kind == "pause":
+        return f"paused: {detail}" if detail else f"paused at step {step}"
+    return _done(ack, step, name_of) + (f", {detail}" if detail else "")
+
+
+def _done(ack: CommandAck, step: int, name_of: Callable[[str], str]) -> str:
+    kind, target = ack.kind, ack.target
+    if kind == "add":
+        return f"{name_of(target)} queued at step {step}"
+    if kind == "resume":
+        return f"running from step {step}" + (f" until {UNTIL.get(target, target)}" if target else "")
+    if kind == "step":
+        return f"step {step}, then a pause" if target == "1" else f"{target} steps from step {step}, then a pause"
+    if kind == "rate":
+        pace = "full speed" if target == "None" else f"at most {float(target):g} steps per second"
+        return f"{pace} from step {step}"
+    if kind == "cancel":
+        return f"{name_of(target)} was cancelled at step {step}"
+    if kind == "config":
+        return f"{target} has its new value from step {step}"
+    return DONE.get(kind, f"{kind.replace('_', ' ')}: done at step {{step}}").format(step=step)
