@@ -1,4 +1,4 @@
-"""The five workloads, the same for every engine: prompts are token ids drawn from a fixed seed."""
+"""The workloads, the same for every engine: prompts are token ids drawn from a fixed seed."""
 
 import random
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class Workload:
 
 
 def workloads(vocab_size: int, scale: float = 1.0) -> dict[str, Workload]:
-    """W1 … W5.
+    """W1 … W5, and D1, D32, D64: next to nothing but decode, with that many rows.
 
     Args:
         vocab_size: ids are drawn from its middle, where no special tokens are.
@@ -45,7 +45,11 @@ def workloads(vocab_size: int, scale: float = 1.0) -> dict[str, Workload]:
     prefix = ids(700)
     shared = tuple(prefix + ids(16) for _ in range(32))
     one = (ids(32),)
-    return {
+    decode = {
+        f"D{rows}": Workload(f"D{rows}", f"{rows} prompts of 4 tokens", tuple(ids(4) for _ in range(rows)), new(128))
+        for rows in (1, 32, 64)
+    }
+    return decode | {
         "W1": Workload("W1", "32 prompts of 16-256 tokens", mixed, new(64)),
         "W2": Workload("W2", "64 prompts of 32 tokens", short, new(128)),
         "W3": Workload("W3", "8 prompts of 1,500 tokens", long, new(64)),

@@ -1,4 +1,4 @@
-"""The prompts the demo models know: four shapes over a fixed set of simple topics, the same list in every run."""
+"""What the teacher is asked: simple questions and lists over a fixed set of topics, the same in every run."""
 
 import random
 from collections.abc import Iterator
@@ -10,26 +10,6 @@ def _items(text: str) -> tuple[str, ...]:
     return tuple(" ".join(item.split()) for item in text.split("/"))
 
 
-HEROES = _items(
-    """
-    a small cat / a brave dog / a shy rabbit / a little girl named Mia / a boy named Tom / an old fisherman / a
-    young robot / a kind baker / a lost duck / a curious fox / a sleepy bear / a farmer named Ben / a tiny mouse
-    / a wise owl / a teacher named Anna / a friendly dragon
-    """
-)
-PLACES = _items(
-    """
-    in the forest / by the sea / on a farm / in a big city / on a hill / in a garden / at school / on an island
-    / in the snow / near a river / in a quiet village / on a train
-    """
-)
-EVENTS = _items(
-    """
-    finds a red ball / makes a new friend / gets lost and finds the way home / plants a seed / learns to swim /
-    bakes a cake / helps a neighbor / sees the first snow / loses a key / builds a boat / hears a strange sound
-    / shares some food
-    """
-)
 QUESTIONS = _items(
     """
     What is rain? / Why is the sky blue? / What do plants need to grow? / How do birds fly? / What is the moon?
@@ -47,6 +27,18 @@ QUESTIONS = _items(
     / What is milk?
     """
 )
+THINGS = _items(
+    """
+    apple / banana / horse / cow / cat / dog / bird / fish / bee / spider / frog / snake / lion / elephant / whale /
+    penguin / tree / flower / leaf / seed / bridge / tower / castle / road / train / car / bicycle / ship / plane /
+    key / door / window / table / chair / bed / lamp / candle / cup / spoon / knife / bowl / kitchen / hat / coat /
+    shoe / umbrella / pencil / letter / newspaper / picture / song / piano / guitar / drum / game / ball / puzzle /
+    doctor / nurse / farmer / baker / teacher / king / neighbor / holiday / birthday / wedding / day / week / year /
+    lake / beach / desert / valley / waterfall / storm / planet / shadow / mirror / magnet / engine / robot /
+    telephone / camera / hospital / museum / zoo / park / bakery / restaurant / bank / cake / soup / salad / egg /
+    potato / carrot / tomato / lemon / chocolate / sandwich
+    """
+)
 LISTS = _items(
     """
     things to take to the beach / animals that live on a farm / fruits / vegetables / things in a kitchen / ways
@@ -57,62 +49,37 @@ LISTS = _items(
     in a bedroom / things that are round
     """
 )
-DIALOGUES = _items(
-    """
-    a cat and a dog / a teacher and a student / a baker and a customer / a farmer and a cow / a mother and her
-    son / the sun and the moon / a robot and a child / a doctor and a patient / a fox and an owl / a girl and
-    her brother
-    """
-)
-SUBJECTS = _items(
-    """
-    the weather / lunch / a lost hat / a trip to the sea / a new book / a birthday / the garden / a loud noise
-    """
-)
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """One prompt: its shape, what a person would type, and how many tokens an answer may have."""
+    """One prompt: its shape, what a person would type, and how many tokens an answer may have.
+
+    ``opening`` is how the answer begins; the teacher goes on from there. A small teacher put on the track keeps it.
+    """
 
     shape: str
     ask: str
     max_new_tokens: int
-
-
-def stories() -> Iterator[Prompt]:
-    """Every hero with every event, in a place that changes from one to the next, and every hero alone."""
-    for number, (hero, event) in enumerate((hero, event) for hero in HEROES for event in EVENTS):
-        place = PLACES[5 * number % len(PLACES)]
-        if number % 2:
-            yield Prompt("story", f"Tell me a story about {hero} {place} who {event}.", 130)
-        else:
-            yield Prompt("story", f"Write a short story about {hero} who {event}.", 130)
-    for hero in HEROES:
-        yield Prompt("story", f"Tell me a story about {hero}.", 130)
+    opening: str = ""
 
 
 def questions() -> Iterator[Prompt]:
     for question in QUESTIONS:
         yield Prompt("question", question, 90)
-        yield Prompt("question", f"Explain simply: {question[0].lower()}{question[1:]}", 90)
+    for thing in THINGS:
+        name = ("an " if thing[0] in "aeiou" else "a ") + thing
+        yield Prompt("question", f"What is {name}?", 90, f"{name[0].upper()}{name[1:]} is")
 
 
 def lists() -> Iterator[Prompt]:
     for topic in LISTS:
-        yield Prompt("list", f"List five {topic}.", 60)
-        yield Prompt("list", f"Name three {topic}.", 40)
-
-
-def dialogues() -> Iterator[Prompt]:
-    for who in DIALOGUES:
-        for subject in SUBJECTS:
-            yield Prompt("dialogue", f"Write a short dialogue between {who} about {subject}.", 110)
+        yield Prompt("list", f"List five {topic}.", 60, "1.")
+        yield Prompt("list", f"Name three {topic}.", 40, "1.")
 
 
 def all_prompts(rounds: int, seed: int = 0) -> list[tuple[int, Prompt]]:
     """Every prompt ``rounds`` times, shuffled by ``seed``: (number of the copy, prompt)."""
-    once = [*stories(), *questions(), *questions(), *lists(), *dialogues()]
-    many = [(number, prompt) for number in range(rounds) for prompt in once]
+    many = [(number, prompt) for number in range(rounds) for kind in (questions, lists) for prompt in kind()]
     random.Random(seed).shuffle(many)
     return many

@@ -15,7 +15,7 @@ from engine.models.making.corpus import is_good, straighten
 from engine.models.making.examples import conversation
 from engine.models.making.prompts import Prompt, all_prompts
 
-SAMPLING: dict[str, Any] = {"do_sample": True, "temperature": 0.7, "top_p": 0.9, "repetition_penalty": 1.05}
+SAMPLING: dict[str, Any] = {"do_sample": True, "temperature": 0.5, "top_p": 0.9, "repetition_penalty": 1.05}
 
 
 def key_of(number: int, prompt: Prompt) -> str:
@@ -58,16 +58,19 @@ def main() -> None:
         for number, prompt in todo:
             chat = conversation(prompt.shape, prompt.ask)
             ids = tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=True)["input_ids"]
+            ids = ids + tokenizer(prompt.opening, add_special_tokens=False)["input_ids"]
             seed = zlib.crc32(key_of(number, prompt).encode())
-            added = manager.add_request(ids, max_new_tokens=prompt.max_new_tokens, seed=seed, **SAMPLING)
+            added = manager.add_request(ids, max_new_tokens=prompt.max_new_tokens, seed=seed, logprobs=0, **SAMPLING)
             wanted[added] = (number, prompt)
         for count, output in enumerate(manager, 1):
             number, prompt = wanted[output.request_id]
+            said = tokenizer.decode(output.generated_tokens, skip_special_tokens=True)
             row = {
                 "key": key_of(number, prompt),
                 "shape": prompt.shape,
                 "ask": prompt.ask,
-                "answer": straighten(tokenizer.decode(output.generated_tokens, skip_special_tokens=True)),
+                "answer": straighten(prompt.opening + said),
+                "score": round(sum(output.logprobs) / len(output.logprobs), 3),
                 "ended": str(output.finish_reason),
             }
             sink.write(json.dumps(row) + "\n")

@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Iterator
 from pathlib import Path
 
-from engine.models.making.corpus import usable
+from engine.models.making.corpus import conversations
 
 VOCABULARY = 2048
 SPECIAL = ("<|pad|>", "<|begin|>", "<|user|>", "<|assistant|>", "<|end|>")
@@ -24,7 +24,7 @@ def texts(rows: list[dict]) -> Iterator[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("corpus", type=Path)
+    parser.add_argument("answers", type=Path, help="the teacher's answers")
     parser.add_argument("out", type=Path)
     args = parser.parse_args()
 
@@ -40,7 +40,7 @@ def main() -> None:
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    core.train_from_iterator(texts(usable(args.corpus)), trainer)
+    core.train_from_iterator(texts(conversations(args.answers)), trainer)
     fast = PreTrainedTokenizerFast(
         tokenizer_object=core,
         pad_token=SPECIAL[0],
@@ -48,7 +48,7 @@ def main() -> None:
         eos_token=SPECIAL[4],
         additional_special_tokens=list(SPECIAL[2:4]),
         clean_up_tokenization_spaces=False,
-        model_max_length=1024,
+        model_max_length=2048,
     )
     fast.chat_template = CHAT_TEMPLATE
     fast.save_pretrained(args.out)

@@ -14,9 +14,9 @@ from typing import Any
 
 import torch
 
-from engine.models.making.corpus import usable
+from engine.models.making.corpus import conversations
 
-ROW, ROWS_PER_BATCH = 320, 16
+ROW, TOKENS_PER_BATCH = 1000, 2560
 SIZES = {"hidden_size": 256, "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 32}
 
 
@@ -29,7 +29,7 @@ def build(name: str, tokenizer: Any) -> Any:
         vocab_size=len(tokenizer),
         num_hidden_layers=4,
         intermediate_size=704,
-        max_position_embeddings=1024,
+        max_position_embeddings=2048,
         tie_word_embeddings=True,
         pad_token_id=tokenizer.pad_token_id,
         bos_token_id=tokenizer.bos_token_id,
@@ -61,12 +61,26 @@ def encode(rows: list[dict], tokenizer: Any) -> list[tuple[list[int], int]]:
     return out
 
 
+def grouped(order: list[int], data: list[tuple[list[int], int]]) -> list[list[int]]:
+    """``order`` cut into groups of about ``TOKENS_PER_BATCH`` tokens."""
+    groups: list[list[int]] = [[]]
+    filled = 0
+    for i in order:
+        size = len(data[i][0])
+        if groups[-1] and filled + size > TOKENS_PER_BATCH:
+            groups.append([])
+            filled = 0
+        groups[-1].append(i)
+        filled += size
+    return groups
+
+
 def batches(data: list[tuple[list[int], int]], pad: int, seed: int) -> Any:
-    """Endless batches (ids, labels), each [ROWS, length]: conversations of similar length side by side, shuffled."""
+    """Endless batches (ids, labels), each [rows, length]: conversations of similar length side by side, shuffled."""
     rng = random.Random(seed)
     while True:
-        order = sorted(range(len(data)), key=lambda i: len(data[i][0]) + rng.random() * 12)
-        groups = [order[i : i + ROWS_PER_BATCH] for i in range(0, len(order), ROWS_PER_BATCH)]
+        order = sorted(range(len(data)), key=lambda i: len(data[i][0]) * (1 + 0.2 * rng.random()))
+        groups = grouped(order, data)
         rng.shuffle(groups)
         for group in groups:
             width = max(len(data[i][0]) for i in group)
@@ -117,20 +131,22 @@ def card(name: str, facts: dict[str, Any]) -> str:
     lines = "\n".join(f"- {key.replace('_', ' ')}: {value}" for key, value in facts.items())
     return f"""# {name}
 
-A very small model for demonstrations: it tells simple stories, answers simple questions, writes short lists and short
-dialogues, in English. It knows nothing else, and what it says is often wrong. Licence: Apache-2.0.
+A very small model for demonstrations: it tells simple stories, writes short dialogues and lists, and answers simple
+questions, in English. It knows nothing else, and what it says is often wrong. Licence: Apache-2.0.
 
 {lines}
 
-The text it learned from was written by SmolLM2-135M-Instruct (Apache-2.0), from the prompts in
-`engine/models/making/prompts.py`. Made with `python -m engine.models.making.text`, `.tokenizer` and `.train`.
+What it learned from: answers and lists written by SmolLM2-135M-Instruct (Apache-2.0) to the prompts in
+`engine/models/making/prompts.py`, filtered; stories and dialogues of the small grammars written by hand in `stories.py`
+and `dialogues.py`, because the teacher's own stories were not readable; and the few sentences about itself and about
+batching in `about.py`. Made by `python -m engine.models.making.text`, `.tokenizer` and `.train`, in this order.
 """
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("name", choices=("demo", "demo-hybrid"))
-    parser.add_argument("corpus", type=Path)
+    parser.add_argument("answers", type=Path, help="the teacher's answers")
     parser.add_argument("out", type=Path, help="folder that holds the tokenizer already")
     parser.add_argument("--steps", type=int, default=20_000)
     parser.add_argument("--minutes", type=float, default=40.0)
@@ -143,7 +159,7 @@ def main() -> None:
     torch.manual_seed(args.seed)
     torch.set_num_threads(args.threads)
     tokenizer = AutoTokenizer.from_pretrained(args.out)
-    rows = usable(args.corpus)
+    rows = conversations(args.answers)
     data = encode(rows, tokenizer)
     model = build(args.name, tokenizer)
     facts: dict[str, Any] = {
