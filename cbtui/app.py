@@ -17,11 +17,15 @@ from textual.screen import Screen
 
 from cbtui import actions
 from cbtui.commands import ActionProvider
+from cbtui.configuration import ConfigChange
+from cbtui.foresight import rehearsal_words
 from cbtui.keybar import hints
 from cbtui.keys import ACTIONS, BY_ID, Situation, explains, keymap
 from cbtui.looks import all_themes, css_variables
 from cbtui.place import CONFIG, Place
+from cbtui.questions import ask_rehearsal
 from cbtui.screens.base import CSS, Dialog
+from cbtui.screens.words import Words
 from cbtui.session import LONG_STEP, LaunchOptions, Session
 from cbtui.settings import SettingsFile
 from cbtui.stories import Story
@@ -272,8 +276,16 @@ class MonitorApp(App[int], inherit_bindings=False):
         if status is not None:
             fields, place = self.chrome.config, self.chrome.config_cursor
             chosen = fields[place].name if self.chrome.mode == CONFIG and place < len(fields) else ""
-            dialog = ConfigDialog(self.look, status.config, self.session.built, lambda: self.unfinished, chosen)
+            built, unfinished = self.session.built, lambda: self.unfinished
+            dialog = ConfigDialog(self.look, status.config, built, unfinished, self._rehearse, chosen)
             self.push_screen(dialog, self.session.apply_config)
+
+    def _rehearse(self, change: ConfigChange, answer: Callable[[Sequence[Words]], None]) -> None:
+        def told(found: Any) -> None:
+            if self.session.state is not None:
+                answer(rehearsal_words(Scene.of(self.session.state, self.chrome, self.look), found))
+
+        ask_rehearsal(self.session, change, told)
 
     # ---- input
 

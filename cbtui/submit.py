@@ -1,24 +1,26 @@
 """A request as a person wrote it, handed to the engine: the one place that knows the engine's argument names."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from cbtui.launch import RequestSpec
 from engine.core.errors import EngineError
 
+T = TypeVar("T")
+
 
 def submit(
-    add: Callable[..., str | None],
+    add: Callable[..., T | None],
     spec: RequestSpec,
     prompt_ids: Sequence[int],
     copy: int = 0,
     *,
     streaming: bool | None = None,
-) -> str:
+) -> T:
     """Adds copy number ``copy`` of a request and returns the id it got.
 
     Args:
-        add: the manager's ``add_request``, or the engine's ``submit``.
+        add: the manager's ``add_request`` or ``forecast``, or the engine's ``submit``: what it answers is returned.
         prompt_ids: the prompt's tokens, chat template included.
         copy: further copies draw with seeds, and have names, of their own.
         streaming: deliver partial outputs; None is what ``spec`` says.

@@ -359,6 +359,41 @@ class ContinuousBatchingManager:
 
         return self._worker.ask(answer, timeout)
 
+    def forecast(
+        self, input_ids: Any, request_id: str | None = None, *, timeout: float | None = 30.0, **wanted: Any
+    ) -> Any:
+        """When a request would start if it were added now, and the blocks it would take. Nothing is queued.
+
+        Args:
+            input_ids, wanted: as for ``add_request``. request_id: has no influence.
+
+        Returns:
+            An ``engine.core.rehearsal.Forecast``.
+
+        Raises:
+            TypeError, RequestError: it would be refused.
+            TimeoutError: a step takes longer than ``timeout`` seconds.
+        """
+        from engine.foresight import foresee_request
+
+        return foresee_request(self._worker, input_ids, timeout, wanted)
+
+    def rehearse(self, *, timeout: float | None = 30.0, **fields: Any) -> Any:
+        """What changed configuration fields would make of the next step: a dry run on a copy, nothing is changed.
+
+        Fields that need a new engine are tried on an empty one of that shape, to which all requests come again.
+
+        Returns:
+            An ``engine.core.rehearsal.Rehearsal``.
+
+        Raises:
+            ConfigError: unknown, out of range, or left to the machine to decide.
+            TimeoutError: a step takes longer than ``timeout`` seconds.
+        """
+        from engine.foresight import foresee_config
+
+        return foresee_config(self._worker, timeout, fields)
+
     @property
     def config(self) -> ResolvedConfig:
         """The configuration that runs."""

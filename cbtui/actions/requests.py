@@ -1,16 +1,20 @@
 """Actions on requests: add, burst, duplicate, cancel, undo, and moving the cursor among them."""
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from cbtui.burst import make_burst
+from cbtui.foresight import forecast_words
 from cbtui.forms import BurstSpec
 from cbtui.launch import RequestSpec
 from cbtui.prompts import counts, has_chat_template
+from cbtui.questions import ask_forecast
 from cbtui.screens.add import AddDialog, AddFacts
 from cbtui.screens.burst import BurstDialog
 from cbtui.screens.small import FilterDialog
+from cbtui.screens.words import Words
 from cbtui.view.chrome import ORDERS
+from cbtui.view.scene import Scene
 
 if TYPE_CHECKING:
     from cbtui.app import MonitorApp
@@ -26,7 +30,7 @@ class RequestActions:
         self._burst = BurstSpec()
 
     def add(self) -> None:
-        dialog = AddDialog(self._app.look, self._last, self._facts(), self._count_tokens)
+        dialog = AddDialog(self._app.look, self._last, self._facts(), self._count_tokens, self._foresee)
         self._app.push_screen(dialog, self._added)
 
     def _facts(self) -> AddFacts:
@@ -46,6 +50,14 @@ class RequestActions:
             self._session.ask(lambda: counts(tokenizer, text, chat), lambda found: answer(*found))
         else:
             answer(0, 0)
+
+    def _foresee(self, spec: RequestSpec, answer: Callable[[Sequence[Words]], None]) -> None:
+        def told(found: Any) -> None:
+            state = self._session.state
+            if state is not None:
+                answer(forecast_words(Scene.of(state, self._app.chrome, self._app.look), found))
+
+        ask_forecast(self._session, spec, told)
 
     def _added(self, spec: RequestSpec | None) -> None:
         if spec is not None:

@@ -1,6 +1,6 @@
 """The add dialog: a prompt and how it is to be continued."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -15,11 +15,17 @@ from cbtui.forms import REQUEST_FIELDS, read_request, texts_of
 from cbtui.launch import RequestSpec
 from cbtui.screens.base import Dialog
 from cbtui.screens.fields import FieldCell, FieldRow, Press, Switcher
-from cbtui.screens.words import Words
+from cbtui.screens.words import Words, say
 from cbtui.theme import Theme
 
 Count = Callable[[str, bool, Callable[[int, int], None]], None]
 """Asked for the tokens of (text, chat); calls back with (tokens of the text, tokens the template adds)."""
+
+
+Foresee = Callable[[RequestSpec, Callable[[Sequence[Words]], None]], None]
+"""Asked what would become of a request; calls back with two lines."""
+BEATS_PER_FORECAST = 16
+"""Ticks after which a forecast is made anew while the dialog stands open and the engine runs on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +74,11 @@ class AddDialog(Dialog[RequestSpec]):
     ]
     GAP_HEIGHT: ClassVar[int] = 30
 
-    def __init__(self, theme: Theme, spec: RequestSpec, facts: AddFacts, count: Count) -> None:
+    def __init__(self, theme: Theme, spec: RequestSpec, facts: AddFacts, count: Count, foresee: Foresee) -> None:
         super().__init__(theme)
-        self.spec, self.facts, self._count = spec, facts, count
+        self.spec, self.facts, self._count, self._foresee = spec, facts, count, foresee
+        self._foreseen: RequestSpec | None = None
+        self._beats = 0
         self._ids: tuple[int, ...] = spec.prompt_ids
         self._asked: tuple[str, bool] | None = None
 
@@ -108,6 +116,8 @@ class AddDialog(Dialog[RequestSpec]):
         )
         yield self.gap()
         yield self.words([("", "muted")], id="queue")
+        yield self.words([("", "muted")], id="forecast", classes="wrapped")
+        yield self.words([("", "muted")], id="forecast-blocks", classes="wrapped")
         yield self.gap()
         yield Horizontal(
             Press("Add request", look, id="submit"), Static("", markup=False, id="hint", classes="fill"),
@@ -179,11 +189,44 @@ class AddDialog(Dialog[RequestSpec]):
         error = errors.get("prompt", "")
         self.query_one("#prompt-error").set_class(bool(error), "-shown")
         self.write("#prompt-error", [(f"└ {error}" if self.look.glyphs.unicode else f"^ {error}", "vermilion")])
+        if ready:
+            self._ask_forecast(spec)
+        else:
+            self._show_forecast(((), ()))
         label = "Add request" if spec.copies == 1 else f"Add {spec.copies} requests"
         self.query_one("#submit", Press).set(label, ready)
         fix = next(iter(errors), "")
         hint = f"fix {fix.replace('_', ' ')} first" if fix else ""
         self.write("#hint", [(hint, "vermilion")])
+
+    def _ask_forecast(self, spec: RequestSpec) -> None:
+        """One question at a time, as for the tokens."""
+        if self._foreseen is None:
+            self._foreseen = spec
+            self._foresee(spec, self._forecast_came)
+
+    def _forecast_came(self, lines: Sequence[Words]) -> None:
+        asked, self._foreseen = self._foreseen, None
+        if not self.is_attached:
+            return
+        spec, errors = self._read()
+        if errors:
+            return
+        self._show_forecast(lines)
+        if spec != asked:
+            self._ask_forecast(spec)
+
+    def _show_forecast(self, lines: Sequence[Words]) -> None:
+        for name, line in zip(("#forecast", "#forecast-blocks"), lines, strict=True):
+            self.query_one(name, Static).update(say(self.look, line, wrap=True))
+
+    def beat(self) -> None:
+        """The engine goes on while a prompt is written: what it would do changes."""
+        self._beats += 1
+        if self._beats % BEATS_PER_FORECAST == 0:
+            spec, errors = self._read()
+            if not errors:
+                self._ask_forecast(spec)
 
     def _ask_tokens(self) -> None:
         """One question at a time: what is typed meanwhile is asked about when the answer is there."""

@@ -1,6 +1,6 @@
 """The configuration editor: current and new value of each field, checked before anything is applied."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar
 
 from textual import on
@@ -16,6 +16,8 @@ from cbtui.screens.words import Words, say
 from cbtui.theme import Theme
 from cbtui.view.chrome import ConfigField
 
+Rehearse = Callable[[ConfigChange, Callable[[Sequence[Words]], None]], None]
+"""Asked what a change would make of the next step; calls back with four lines."""
 REQUESTS = ("again", "finish", "fail")
 _REQUESTS_WORDS = ("add again", "finish first", "fail")
 
@@ -24,6 +26,7 @@ _FATES = (
     "They finish first, then the engine restarts; their texts go with it.",
     "A restart ends them unfinished.",
 )
+DRY_RUN = ("dry-run", "dry-batch", "dry-blocks", "dry-waits")
 _LOSSES = "Finished requests, their texts, the log, the timeline and the cache are dropped: the history begins anew."
 
 
@@ -33,6 +36,7 @@ class ConfigDialog(Dialog[ConfigChange]):
     Args:
         config: what runs now. built: what the buffers were made for.
         unfinished: how many requests have not ended now.
+        rehearse: tries a change on a copy of the scheduler.
         chosen: the field the cursor begins on; another than the editable ones means the first of these.
     """
 
@@ -44,8 +48,18 @@ class ConfigDialog(Dialog[ConfigChange]):
         ("down", "move(1)", "down"),
     ]
 
-    def __init__(self, theme: Theme, config: Any, built: Any, unfinished: Callable[[], int], chosen: str = "") -> None:
+    def __init__(
+        self,
+        theme: Theme,
+        config: Any,
+        built: Any,
+        unfinished: Callable[[], int],
+        rehearse: Rehearse,
+        chosen: str = "",
+    ) -> None:
         super().__init__(theme)
+        self._rehearse = rehearse
+        self._rehearsed: ConfigChange | None = None
         self._config, self._built, self._unfinished, self._chosen = config, built, unfinished, chosen
 
     def body(self) -> Iterable[Widget]:
@@ -70,6 +84,8 @@ class ConfigDialog(Dialog[ConfigChange]):
             Switcher(_REQUESTS_WORDS, 0, self.look, id="requests"), classes="row", id="restart-row",
         )  # fmt: skip
         yield self.words([("", "amber")], id="restart-note", classes="wrapped")
+        for name in DRY_RUN:
+            yield self.words([], id=name, classes="wrapped")
         yield self.gap()
         yield Horizontal(
             Press("Apply", self.look, id="apply", on=False), Press("Restart", self.look, id="again", on=False),
@@ -119,7 +135,28 @@ class ConfigDialog(Dialog[ConfigChange]):
         self.write("#hint", words)
         for name in ("#restart-row", "#restart-note"):
             self.query_one(name).display = bool(change.restart)
+        changed = bool(change.now or change.restart) and not refused
+        for name in DRY_RUN:
+            self.query_one(f"#{name}").display = changed
+        if changed:
+            self._try(change)
         self.beat()
+
+    def _try(self, change: ConfigChange) -> None:
+        """One question at a time: what is typed meanwhile is tried when the answer is there."""
+        if self._rehearsed is None:
+            self._rehearsed = change
+            self._rehearse(change, self._tried)
+
+    def _tried(self, lines: Sequence[Words]) -> None:
+        asked, self._rehearsed = self._rehearsed, None
+        if not self.is_attached:
+            return
+        for name, line in zip(DRY_RUN, lines, strict=True):
+            self.query_one(f"#{name}", Static).update(say(self.look, line, wrap=True))
+        change, fields = self._judged()
+        if change != asked and (change.now or change.restart) and not any(row.error for row in fields):
+            self._try(change)
 
     @on(Switcher.Turned)
     def beat(self) -> None:

@@ -319,3 +319,40 @@ class TestControls:
         manager.get_result(manager.add_request([1] * 8, max_new_tokens=2))
         manager.clear_prefix_cache()
         assert manager.get_result(manager.add_request([1] * 8, max_new_tokens=2)).cached_tokens == 0
+
+
+class TestForesight:
+    def test_a_forecast_comes_true_and_queues_nothing(self, start):
+        manager = start(num_blocks=16)
+        manager.tap.attach()
+        manager.hold()
+        first = manager.add_request([1] * 20, max_new_tokens=12)
+        manager.step_once(1)
+        manager.snapshot()
+        found = manager.forecast([2] * 40, max_new_tokens=6)
+        assert found.steps > 1 and found.full <= found.pool == 16
+        name = manager.add_request([2] * 40, max_new_tokens=6)
+        manager.resume()
+        manager.get_result(first)
+        manager.get_result(name)
+        records, _ = manager.tap.read(0)
+        key = next(info.seq for record in records for info in record.requests if info.request_id == name)
+        # commands have steps of their own: count those that computed something
+        computed = [record for record in records if record.slices]
+        begun = next(place for place, r in enumerate(computed) if key in {part.seq for part in r.slices})
+        assert begun == found.steps, "one step had run before"
+        with pytest.raises(RequestError, match="tokens"):
+            manager.forecast([2] * 30, max_new_tokens=4000)
+
+    def test_a_rehearsal_changes_nothing(self, start):
+        manager = start(num_blocks=16)
+        manager.hold()
+        manager.add_request([1] * 20, max_new_tokens=12)
+        before = manager.config
+        found = manager.rehearse(max_requests_per_batch=1, safety_margin=0.5)
+        assert (found.before.max_rows, found.after.max_rows, found.after.margin) == (8, 1, 8)
+        assert not found.anew and manager.config == before
+        more = manager.rehearse(max_batch_tokens=500, num_blocks=30, page_size=8)
+        assert more.anew and (more.after.budget, more.after.blocks) == (500, 30)
+        with pytest.raises(ConfigError, match="num_blocks: the machine decides"):
+            manager.rehearse(num_blocks=None)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from cbtui.launch import LaunchOptions, RequestSpec
-from engine.core.config import ResolvedConfig, change, resolve
+from engine.core.config import CHANGEABLE, ResolvedConfig, change, resolve
 from engine.core.errors import EngineError, RequestError
 from engine.core.groups import group_layers
 from engine.core.invariants import check
@@ -17,6 +17,7 @@ from engine.core.layout import CacheLayout
 from engine.core.observe import CommandAck, Keyframe, Spans
 from engine.core.options import ContinuousBatchingConfig
 from engine.core.plan import StepResult
+from engine.core.rehearsal import forecast, layout_with, rehearse
 from engine.core.request import FinishReason, Request, SamplingParams
 from engine.core.scheduler import Scheduler
 from engine.core.sizing import Facts
@@ -190,6 +191,17 @@ class FakeManager:
         from engine.core.forecast import explain
 
         return explain(self.scheduler, self.scheduler.sequences_of(request_id)[0].key)
+
+    def forecast(self, input_ids: list[int], request_id: str | None = None, **wanted: Any) -> Any:
+        request = Request("?", tuple(input_ids), max_new_tokens=wanted["max_new_tokens"], created_time=self.clock())
+        self.scheduler.check(request)
+        return forecast(self.scheduler.copy(256), request, len(self.scheduler.waiting))
+
+    def rehearse(self, **fields: Any) -> Any:
+        later = {name: value for name, value in fields.items() if name not in CHANGEABLE}
+        wanted = change(self.status.config, self.config, **{n: v for n, v in fields.items() if n not in later})
+        layout = layout_with(self.scheduler.layout, later) if later else None
+        return rehearse(self.scheduler.copy(256), wanted.scheduler_settings(), layout, len(self.scheduler.waiting))
 
     def start(self) -> None:
         self._become("running")

@@ -1,0 +1,93 @@
+"""The add dialog says when a request would start, the configuration editor what a change would do."""
+
+import pytest
+from textual.widgets import Input
+
+from cbtui.screens.fields import Press
+from tests.tui.stage import playing
+from tests.tui.test_app_actions import rendered
+
+
+async def test_the_add_dialog_says_when_it_would_start(tmp_path):
+    async with playing(tmp_path) as play:
+        await play.press("a")
+        assert "would start" not in rendered(play), "nothing is said before the first letter"
+        await play.type("rain")
+        await play.tick()
+        shown = rendered(play)
+        assert "would start at step 1, the next step" in shown
+        assert "needs 1 block to start, 33 at full length, the pool has 48" in shown
+
+
+async def test_the_forecast_names_whom_it_waits_for_and_comes_true(tmp_path):
+    async with playing(tmp_path, num_blocks=12) as play:
+        await play.add(1, tokens=20)
+        await play.add(1, tokens=10, prompt=tuple(range(30, 62)))
+        await play.press("a")
+        await play.type("rain")
+        play.app.screen.query_one("#max_new_tokens", Input).value = "4"
+        await play.pilot.pause()
+        await play.tick()
+        shown = " ".join(rendered(play).split())
+        assert "because it waits behind B" in shown
+        step = int(shown.split("would start at step ")[1].split(",")[0])
+        await play.press("enter")
+        while play.app.session.state.step < step:
+            await play.tick(1)
+        stories = {story.label: story for story in play.app.session.state.stories.values()}
+        assert stories["C"].started == step
+
+
+async def test_the_forecast_follows_the_engine_and_says_what_never_fits(tmp_path):
+    async with playing(tmp_path, num_blocks=8) as play:
+        await play.add(1, tokens=5)
+        await play.press("a")
+        await play.type("rain")
+        play.app.screen.query_one("#max_new_tokens", Input).value = "2"
+        await play.pilot.pause()
+        await play.tick()
+        before = rendered(play)
+        await play.tick(2)
+        for _ in range(6):
+            await play.tick()
+        assert rendered(play) != before
+        play.app.screen.query_one("#max_new_tokens", Input).value = "200"
+        await play.pilot.pause()
+        await play.tick()
+        await play.tick()
+        assert "would be refused: can never fit" in " ".join(rendered(play).split())
+
+
+@pytest.mark.parametrize("size", [(120, 36), (80, 24), (40, 10)])
+async def test_the_editor_rehearses_what_holds_from_the_next_step(tmp_path, size):
+    async with playing(tmp_path, size=size, num_blocks=24, safety_margin=0.5) as play:
+        await play.add(1, tokens=20)
+        await play.add(2, tokens=10, prompt=tuple(range(30, 50)))
+        await play.press("comma")
+        assert "DRY RUN" not in rendered(play)
+        play.app.screen.query_one("#safety_margin", Input).value = "0"
+        await play.pilot.pause()
+        await play.tick()
+        lines = {name: str(play.app.screen.query_one(f"#{name}").render()) for name in ("dry-batch", "dry-waits")}
+        assert "2 of 24 tokens, 2 of 8 rows →" in lines["dry-batch"]
+        assert "C (limit: safety margin) → nobody" in lines["dry-waits"]
+        await play.press("enter")
+        await play.tick(1)
+        record = play.app.session.state.picture.record
+        tokens = sum(part.query for part in record.slices)
+        assert f"→ {tokens} of 24 tokens, {len(record.slices)} of 8" in lines["dry-batch"]
+
+
+async def test_the_editor_rehearses_a_restart_and_says_what_cannot_be_told(tmp_path):
+    async with playing(tmp_path) as play:
+        await play.add(1, tokens=20)
+        await play.press("comma")
+        play.app.screen.query_one("#num_blocks", Input).value = "9"
+        await play.pilot.pause()
+        await play.tick()
+        assert "the first step of the new engine" in rendered(play)
+        assert "never fits: A" in " ".join(rendered(play).split())
+        play.app.screen.query_one("#num_blocks", Input).value = "x"
+        await play.pilot.pause()
+        await play.tick()
+        assert "DRY RUN" not in rendered(play) and not play.app.screen.query_one("#again", Press).on
