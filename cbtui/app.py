@@ -329,14 +329,14 @@ def _own(group: Any) -> list[str]:
     return [name for name in BY_ID if callable(getattr(group, name, None))]
 
 
-def run_monitor(launch: LaunchOptions) -> int:
-    """Runs the monitor until it is quit. Returns the exit code.
+def run_monitor(launch: LaunchOptions, make_app: Callable[[LaunchOptions], MonitorApp] = MonitorApp) -> int:
+    """Runs the monitor until it is quit. Returns the exit code. ``make_app`` builds the application.
 
     A thread that does not come back in time (a long step, a download) cannot keep the program: the process then ends
     here, without the interpreter's own shutdown, which would pull the floor from under such a thread.
     """
     sys.setswitchinterval(SWITCH_INTERVAL)
-    app = MonitorApp(launch)
+    app = make_app(launch)
     try:
         code = app.run()
     finally:

@@ -1,0 +1,188 @@
+"""The measurements of ``tests.perf.ui``, one function each: what was measured, by name of the target."""
+
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from tests.perf.terminal import ROOT, Terminal, TerminalError
+from tests.perf.watched import Program
+
+Say = Callable[[str], None]
+Found = dict[str, float]
+ENGINE_THREAD = "continuous-batching"
+OURS = (ENGINE_THREAD, "probe", "feeder")
+"""Threads that are not the monitor's."""
+NOTICE = 6.0
+"""Seconds after which the last notice has gone."""
+MODES = (("4", ("TIMELINE", "peak", "waited")), ("6", ("effect", "max_batch_tokens")), ("1", ("KV BLOCKS", "BATCH")))
+"""Keys of modes, and words that only their screen has."""
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """Of any values; 0 when there are none."""
+    ranked = sorted(values)
+    return ranked[min(len(ranked) - 1, int(share * len(ranked)))] if ranked else 0.0
+
+
+def screen_share(before: dict[str, Any], after: dict[str, Any]) -> float:
+    """Processor time of the monitor's threads between two samples, in percent of one core."""
+    spent = sum(
+        seconds - before["threads"].get(name, 0.0) for name, seconds in after["threads"].items() if name not in OURS
+    )
+    return 100.0 * spent / (after["at"] - before["at"])
+
+
+def running(size: tuple[int, int], seconds: float, say: Say, engine: dict[str, Any]) -> Found:
+    """32 running requests: what the monitor takes, how late its event loop is, what it writes."""
+    say(f"{size[0]}x{size[1]}: 32 requests run")
+    with Program(size, requests=32, new_tokens=400, **engine) as program:
+        program.until_running(32)
+        time.sleep(1.0)
+        before, start = program.ask("sample"), program.terminal.position
+        time.sleep(seconds)
+        after, end = program.ask("sample"), program.terminal.position
+        frames, passed = program.terminal.frames(start, end), after["at"] - before["at"]
+        return {
+            "cpu_percent": screen_share(before, after),
+            "frames_per_s": len(frames) / passed,
+            "steps_per_s": (after["step"] - before["step"]) / passed,
+            "kb_per_frame": statistics.mean(frames) / 1e3 if frames else 0.0,
+            "kb_per_frame_most": max(frames, default=0) / 1e3,
+            "lag_p50_ms": percentile(after["late"], 0.5),
+            "lag_p95_ms": percentile(after["late"], 0.95),
+            "key_ms": _mode_keys(program.terminal, 4) * 1e3,
+        }
+
+
+def _mode_keys(terminal: Terminal, rounds: int) -> float:
+    """Median seconds from a key that changes the mode to the first of its words."""
+    took = []
+    for key, words in MODES * rounds:
+        start = terminal.position
+        pressed = time.monotonic()
+        terminal.key(key)
+        took.append(terminal.wait_for(words, start, 10.0) - pressed)
+        time.sleep(0.25)
+    return statistics.median(took)
+
+
+def busy(size: tuple[int, int], seconds: float, say: Say) -> Found:
+    """The lateness of the event loop beside an engine that does not let go of the interpreter."""
+    say(f"{size[0]}x{size[1]}: an engine in pure Python that is never idle")
+    with Program(size, requests=32, new_tokens=400, seconds=0.03, busy=True) as program:
+        program.until_running(32)
+        program.ask("sample")
+        time.sleep(seconds)
+        late = program.ask("sample")["late"]
+        return {"busy_lag_p50_ms": percentile(late, 0.5), "busy_lag_p95_ms": percentile(late, 0.95)}
+
+
+def held(size: tuple[int, int], seconds: float, say: Say) -> Found:
+    """A paused engine: keys, jumps through the past, what is written and used by itself, and the end."""
+    say(f"{size[0]}x{size[1]}: paused, keys and jumps through the past")
+    with Program(size, requests=32, new_tokens=400, seconds=0.002) as program:
+        terminal = program.terminal
+        program.until_running(32)
+        time.sleep(4.0)
+        terminal.key("space")
+        time.sleep(1.0)
+        jumps = program.ask("scrub", times=60)
+        keys = []
+        for key in ("[", "]", "down", "up") * 6:
+            time.sleep(0.15)
+            start, pressed = terminal.position, time.monotonic()
+            terminal.key(key)
+            keys.append(terminal.wait_for((), start, 10.0) - pressed)
+        terminal.key("end")
+        say(f"{size[0]}x{size[1]}: paused, nothing happens")
+        time.sleep(NOTICE)
+        before, start = program.ask("sample"), terminal.position
+        time.sleep(seconds)
+        after, end = program.ask("sample"), terminal.position
+        terminal.key("space")
+        time.sleep(0.5)
+        pressed = time.monotonic()
+        terminal.key("q")
+        ended = terminal.wait_end()
+        if ended is None:
+            raise TerminalError("the monitor does not end")
+        return {
+            "scrub_ms": percentile(jumps["ms"], 0.95),
+            "scrub_kept_steps": float(jumps["kept"]),
+            "paused_key_ms": statistics.median(keys) * 1e3,
+            "paused_bytes": float(end - start),
+            "paused_cpu_percent": screen_share(before, after),
+            "exit_s": ended - pressed,
+        }
+
+
+def first_frame(size: tuple[int, int], model: str | None, say: Say) -> Found:
+    """Seconds from the start of the process to the first frame of ``cbtui``, the middle of five."""
+    say(f"{size[0]}x{size[1]}: the first frame")
+    with TemporaryDirectory() as folder:
+        if model is None:
+            from tests.cli.tiny_files import make_folder
+
+            model = str(make_folder(Path(folder) / "tiny"))
+        took = []
+        for _ in range(5):
+            terminal = Terminal([sys.executable, "-m", "cbtui", "--model", model], size)
+            try:
+                took.append(terminal.wait_for(("cbtui",), 0, 30.0) - terminal.started)
+            finally:
+                terminal.close()
+    return {"first_frame_s": statistics.median(took), "torch_before_frame": float(_torch_comes_with_the_app())}
+
+
+def _torch_comes_with_the_app() -> bool:
+    """Whether what is imported before the first frame pulls torch in."""
+    code = "import sys, cbtui.cli, cbtui.start, cbtui.app; sys.exit('torch' in sys.modules)"
+    return subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode != 0
+
+
+def memory(size: tuple[int, int], steps: int, say: Say) -> Found:
+    """How memory grows with the steps of a fast engine: while the history fills, and when it is full.
+
+    An hour at 100 steps/s is 360,000 steps. The history of a smaller limit is full early; what still grows then grows
+    without bound. The figure for an hour is: what 360,000 steps take while the history fills, where its 64 MB are not
+    reached, else the memory of a full history and what grows beside it.
+    """
+    hour, full = 360_000, 64 << 20
+    with Program(size, requests=32, new_tokens=400) as program:
+        program.until_running(32)
+        samples = _grow(program, steps, say, "history fills")
+        program.ask("limit", bytes=max(1 << 20, int(samples[-1]["history"] * 0.9)))
+        plateau = _grow(program, steps, say, "history is full")
+    rate, kept = _slope(samples, "rss"), _slope(samples, "history")
+    leak = max(0.0, _slope(plateau, "rss"))
+    filling = min(hour, full / kept) if kept else hour
+    return {
+        "bytes_per_step": rate,
+        "history_bytes_per_step": kept,
+        "bytes_per_step_full": leak,
+        "hour_mb": (rate * filling + leak * (hour - filling)) / 1e6,
+        "memory_steps": float(plateau[-1]["step"]),
+    }
+
+
+def _grow(program: Program, steps: int, say: Say, phase: str) -> list[dict[str, Any]]:
+    """Samples while that many steps pass."""
+    samples = [program.ask("sample")]
+    first = samples[0]["step"]
+    while samples[-1]["step"] < first + steps:
+        time.sleep(1.0)
+        samples.append(program.ask("sample"))
+        say(f"memory, {phase}: step {samples[-1]['step'] - first} of {steps}, {samples[-1]['rss'] / 1e6:.0f} MB")
+    return samples
+
+
+def _slope(samples: Sequence[dict[str, Any]], name: str) -> float:
+    """Growth per step, by least squares over the second half of the samples, when start-up is over."""
+    late = samples[len(samples) // 3 :]
+    steps, values = [s["step"] for s in late], [s[name] for s in late]
+    return statistics.linear_regression(steps, values).slope if len(set(steps)) > 1 else 0.0
