@@ -31,7 +31,7 @@ class RequestSpec:
         temperature: 0 is greedy.
         top_k: 0 keeps all tokens. top_p: in (0, 1].
         seed: None lets the engine draw one.
-        streaming: deliver partial outputs while they grow.
+        streaming: have the engine deliver partial outputs too, as for a caller who reads along; the screen needs none.
         logprobs: also return the log-probability of every sampled token.
         request_id: a name, or None for the next letter.
     """
@@ -46,7 +46,7 @@ class RequestSpec:
     top_k: int = 0
     top_p: float = 1.0
     seed: int | None = None
-    streaming: bool = True
+    streaming: bool = False
     logprobs: bool = False
     request_id: str | None = None
 

@@ -11,7 +11,7 @@ from cbtui.letters import label
 from cbtui.notes import ENDINGS, MARKS, TOLD, BlockEvent, LogEntry, Mark, note_lives, third_number
 from cbtui.pauses import Pauses
 from cbtui.picture import Picture
-from cbtui.stories import Event, Story
+from cbtui.stories import Event, Story, TokenText
 from cbtui.text import clean
 from cbtui.theme import HueBook
 from engine.core.observe import BlockOp, CommandAck, Decision, Keyframe, PlanPreview, RequestInfo, StepRecord, Verdict
@@ -21,14 +21,6 @@ BATCH_SEARCH = 64
 """Steps looked back for one that computed something."""
 RATE_WINDOW = 2.0
 """Seconds of engine time over which tok/s and steps/s are measured."""
-
-
-class TokenText(Protocol):
-    """Turns the tokens of one stream into text, bytes of unfinished characters held back."""
-
-    def push(self, token: int) -> str: ...
-
-    def flush(self) -> str: ...
 
 
 class TextSource(Protocol):
@@ -68,7 +60,6 @@ class MonitorState:
         self.stories: dict[int, Story] = {}
         self.marks: list[Mark] = []
         self.log: list[LogEntry] = []
-        self._streams: dict[int, TokenText] = {}
         self.checked = array("q")
         self.broken: dict[int, tuple[str, ...]] = {}
         self.pauses = Pauses()
@@ -183,6 +174,8 @@ class MonitorState:
         story.arrived, story.arrived_time, story.behind = step, info.created_time, behind
         story.prompt = self._decode(info.prompt_ids)
         story.pauses = self.pauses
+        if self.text is not None:
+            story.open_reader = self.text.stream
         story.events.append(Event(step, time, "arrived", len(info.prompt_ids)))
         story.enter("queued", step, min(time, info.created_time))
         self.stories[info.seq] = story
@@ -267,13 +260,6 @@ class MonitorState:
         story.logprobs.append(logprob)
         story.token_steps.append(step)
         story.token_times.append(time)
-        if self.text is None:
-            story.pieces.append(f" {token}")
-            return
-        stream = self._streams.get(story.key)
-        if stream is None:
-            stream = self._streams[story.key] = self.text.stream()
-        story.pieces.append(clean(stream.push(token)))
 
     def _end(self, story: Story, step: int, time: float) -> None:
         change = story.change
@@ -282,11 +268,6 @@ class MonitorState:
         story.error = clean(change.error) if change is not None and change.error else None
         story.close_phase(step, time)
         self._hues.give_back([story.hue])
-        stream = self._streams.pop(story.key, None)
-        tail = clean(stream.flush()) if stream is not None else ""
-        if tail and story.pieces:
-            story.pieces[-1] += tail
-            story.wraps.clear()
 
     def _take_series(self, record: StepRecord) -> None:
         picture, moves = self.picture, self.picture.moves

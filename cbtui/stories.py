@@ -2,14 +2,34 @@
 
 from array import array
 from bisect import bisect_right
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from cbtui.pauses import Pauses
-from cbtui.text import Wrap
+from cbtui.text import Wrap, clean
 from engine.core.observe import Decision, RequestInfo, SequenceChange
 from engine.core.request import FinishReason
 
 OPEN = 1 << 62
+
+
+class TokenText(Protocol):
+    """Turns the tokens of one stream into text, bytes of unfinished characters held back."""
+
+    def push(self, token: int) -> str: ...
+
+    def flush(self) -> str: ...
+
+
+class Numbers:
+    """Token ids as numbers, where nobody can read them."""
+
+    def push(self, token: int) -> str:
+        return f" {token}"
+
+    def flush(self) -> str:
+        return ""
 
 
 @dataclass(slots=True)
@@ -45,8 +65,8 @@ class Story:
 
     Latencies leave out the time a person held the engine; ``pauses`` knows it for all stories.
 
-    ``pieces[i]`` is the cleaned text of output token i; ``token_steps`` and ``token_times`` run parallel to it.
-    Steps are -1 and times negative while they have not come.
+    ``tokens``, ``logprobs``, ``token_steps`` and ``token_times`` run parallel. Steps are -1 and times negative while
+    they have not come. ``open_reader`` makes what reads its output tokens.
     """
 
     key: int
@@ -58,8 +78,7 @@ class Story:
     change: SequenceChange | None = None
     decision: Decision | None = None
     prompt: str = ""
-    tokens: list[int] = field(default_factory=list)
-    pieces: list[str] = field(default_factory=list)
+    tokens: array = field(default_factory=lambda: array("i"))
     logprobs: list[float | None] = field(default_factory=list)
     token_steps: array = field(default_factory=lambda: array("q"))
     token_times: array = field(default_factory=lambda: array("d"))
@@ -78,6 +97,26 @@ class Story:
     freed: int = 0
     wraps: dict[int, Wrap] = field(default_factory=dict, repr=False)
     pauses: Pauses = field(default_factory=Pauses, repr=False)
+    open_reader: Callable[[], TokenText] = field(default=Numbers, repr=False)
+    _reader: TokenText | None = field(default=None, repr=False)
+    _pieces: list[str] = field(default_factory=list, repr=False)
+    _whole: bool = field(default=False, repr=False)
+
+    @property
+    def pieces(self) -> list[str]:
+        """The cleaned text of each output token, read when it is looked at: most streams are not on the screen."""
+        read = self._pieces
+        if self._whole or (self.ended < 0 and len(read) == len(self.tokens)):
+            return read
+        reader = self._reader = self._reader or self.open_reader()
+        read += [clean(reader.push(token)) for token in self.tokens[len(read) :]]
+        if self.ended >= 0:
+            self._whole, self._reader = True, None
+            tail = clean(reader.flush())
+            if tail and read:
+                read[-1] += tail
+                self.wraps.clear()
+        return read
 
     @property
     def is_refused(self) -> bool:
@@ -155,11 +194,12 @@ class Story:
 
     def wrapped(self, width: int, newline: str) -> Wrap:
         """Its output broken into lines of ``width`` cells; only what is new is wrapped."""
+        pieces = self.pieces
         wrap = self.wraps.get(width)
         if wrap is None or wrap.newline != newline:
             if len(self.wraps) > 2:
                 self.wraps.clear()
             wrap = self.wraps[width] = Wrap(width, newline)
-        for token in range(wrap.tokens, len(self.pieces)):
-            wrap.feed(self.pieces[token], token)
+        for token in range(wrap.tokens, len(pieces)):
+            wrap.feed(pieces[token], token)
         return wrap

@@ -2,7 +2,7 @@
 
 from typing import Any, Self
 
-from cbtui.model import TokenText
+from cbtui.stories import TokenText
 
 
 class TokenizerText:

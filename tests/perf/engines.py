@@ -27,8 +27,8 @@ class ScriptedRunner:
 
     Args:
         seconds: of a step's forward pass.
-        busy: pass them in pure Python, holding the interpreter's lock as long as it is allowed to; else let go of it, as
-            a model does.
+        busy: pass them in pure Python, holding the interpreter's lock as long as it is allowed to; else let go of it,
+            as a model does.
     """
 
     def __init__(self, seconds: float = 0.0, busy: bool = False) -> None:

@@ -107,7 +107,9 @@ class Terminal:
                     return self._arrivals[-1][0]
                 left = deadline - time.monotonic()
                 if left <= 0 or (self._arrivals and self.process.poll() is not None):
-                    raise TerminalError(f"{' or '.join(words) or 'a byte'} did not come in {seconds:g} s; last: {text[-800:]}")
+                    raise TerminalError(
+                        f"{' or '.join(words) or 'a byte'} did not come in {seconds:g} s; last: {text[-800:]}"
+                    )
                 self._news.wait(min(left, 0.5))
 
     def frames(self, position: int, end: int | None = None) -> list[int]:

@@ -1,8 +1,9 @@
 """What watching costs, measured on the real monitor in a terminal: ``python -m tests.perf.ui``.
 
-Scripted engines stand in for a model, so nothing is downloaded; ``--model FOLDER`` watches a real one besides. Processor
-time is the monitor's threads' own, so a busy machine disturbs it little; times from a key to the paint and the event
-loop's lateness are wall-clock, and a busy machine makes them longer. Prints a table and writes a JSON file.
+Scripted engines stand in for a model, so nothing is downloaded; ``--model FOLDER`` watches a real one where 32 requests
+run. Processor time is that of the monitor's own threads, so a busy machine disturbs it little; times from a key to the
+paint and the event loop's lateness are wall-clock, and a busy machine makes them longer. Prints a table and writes a
+JSON file.
 """
 
 import argparse

@@ -123,6 +123,9 @@ class FakeManager:
 
     # ---- the surface
 
+    def get_result(self, request_id: str | None = None, timeout: float | None = None) -> None:
+        """Nothing is delivered here."""
+
     def add_request(self, input_ids: list[int], request_id: str | None = None, **wanted: Any) -> str:
         self.calls.append(("add_request", (tuple(input_ids), request_id), wanted))
         if self.status.state not in ("new", "running", "held"):

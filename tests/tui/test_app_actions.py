@@ -171,7 +171,7 @@ async def test_add_dialog_sends_what_was_written(tmp_path):
         assert [args[0] for args, _ in calls] == [ids, ids]
         assert [kwargs["seed"] for _, kwargs in calls] == [4, 5]
         assert calls[0][1] == {
-            "max_new_tokens": 9, "stop_strings": ["\n", "END"], "streaming": True, "seed": 4, "do_sample": True,
+            "max_new_tokens": 9, "stop_strings": ["\n", "END"], "streaming": False, "seed": 4, "do_sample": True,
             "temperature": 0.7, "top_k": 5, "top_p": 0.9, "logprobs": 0,
         }  # fmt: skip
 
