@@ -33,6 +33,7 @@ from cbtui.theme import Theme, theme_named
 from cbtui.view.chrome import MAP_ORDERS, MAP_VIEWS, ORDERS, Chrome
 from cbtui.view.scene import Scene
 from cbtui.widgets import Frame
+from cbtui.widgets.terminal import Shown
 
 TICKS_PER_SECOND = 16
 NOTICE_SECONDS = 5.0
@@ -82,6 +83,7 @@ class MonitorApp(App[int], inherit_bindings=False):
             map_order=kept.map_order if kept.map_order in MAP_ORDERS else MAP_ORDERS[0],
         )
         self.frame = Frame(self.look)
+        self._shown = Shown()
         self.place = Place(self)
         self.want_preview = True
         self._notice_until = 0.0
@@ -140,6 +142,14 @@ class MonitorApp(App[int], inherit_bindings=False):
         else:
             self.frame.show(self.session.state, self.chrome, tick=tick)
         self.place.settle()
+
+    def _display(self, screen: Screen[Any], renderable: Any) -> None:
+        """Textual's way to the terminal: of the frame only what differs is written."""
+        if isinstance(screen, MonitorScreen):
+            renderable = self._shown.shorten(renderable)
+        else:
+            self._shown.forget()
+        super()._display(screen, renderable)
 
     def change(self, **fields: Any) -> None:
         """Replaces fields of the chrome and brings the whole frame up to date."""

@@ -159,7 +159,7 @@ class ProbedApp(MonitorApp):
         self.probe = Probe(app=self)
 
     def on_mount(self) -> None:
-        super().on_mount()
+        """Called besides the monitor's own: Textual calls the handlers of all classes."""
         self.loop = asyncio.get_running_loop()
         threading.Thread(target=self.probe.serve, args=(self._wire,), name="probe", daemon=True).start()
         self._due = self.loop.time() + BEAT

@@ -1,0 +1,144 @@
+"""What the terminal shows, cell by cell, so that only what differs is written.
+
+Textual repaints whole lines, every run of cells with all its colours. Over a slow connection that is most of what a
+monitor costs, so updates of a screen that one widget fills are written anew here: the changed runs of each line, and
+of their colours what differs from the run before.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from rich.cells import cell_len
+from rich.color import ColorSystem
+from rich.console import Console
+from rich.segment import Segment
+from textual._compositor import ChopsUpdate, CompositorUpdate
+from textual.strip import Strip
+
+Cells = tuple[int, str, str]
+"""Column, text, style codes: cells of one style in one line."""
+
+
+class Shown:
+    """The lines a terminal shows, as far as they are known."""
+
+    def __init__(self) -> None:
+        self._lines: dict[int, Sequence[Segment]] = {}
+        self._codes: dict[object, tuple[str, str, str]] = {}
+
+    def forget(self) -> None:
+        """Something else was painted: nothing is known of the terminal."""
+        self._lines.clear()
+
+    def shorten(self, update: object) -> object:
+        """The same update with less to write. One that is not understood is returned as it is.
+
+        Understood are updates of lines that belong to one widget each.
+        """
+        if not isinstance(update, ChopsUpdate):
+            self.forget()
+            return update
+        strips: dict[int, Strip] = {}
+        for y, _, _ in update.spans:
+            chops = update.chops[y]
+            strip = chops.get(0)
+            if len(chops) != 1 or strip is None:
+                self.forget()
+                return update
+            strips[y] = strip
+        return _Changes(self, strips)
+
+    def write(self, strips: dict[int, Strip], system: ColorSystem) -> str:
+        """What brings the terminal from what it shows to ``strips``; from now on it shows them."""
+        out: list[str] = []
+        pen = ("", "", "")
+        for y, strip in strips.items():
+            new, old = list(strip), self._lines.get(y)
+            self._lines[y] = new
+            at = -1
+            for x, text, style in changed(old, new):
+                if x != at:
+                    out.append(f"\x1b[{y + 1};{x + 1}H")
+                pen = self._turn(pen, style, system, out)
+                out.append(text)
+                at = x + cell_len(text)
+        if out:
+            out.append("\x1b[0m")
+        return "".join(out)
+
+    def _turn(
+        self, pen: tuple[str, str, str], style: object, system: ColorSystem, out: list[str]
+    ) -> tuple[str, str, str]:
+        """Writes what turns the colours of one run into those of the next."""
+        codes = self._codes.get(style)
+        if codes is None:
+            codes = self._codes[style] = _split(Strip.render_ansi(style, system)) if style is not None else ("", "", "")
+        if codes == pen:
+            return pen
+        parts: Iterable[str]
+        if codes[0] != pen[0]:
+            parts = ("0", *codes)
+        else:
+            parts = (
+                "" if codes[1] == pen[1] else codes[1] or "39",
+                "" if codes[2] == pen[2] else codes[2] or "49",
+            )
+        out.append(f"\x1b[{';'.join(filter(None, parts))}m")
+        return codes
+
+
+class _Changes(CompositorUpdate):
+    """An update as the changed cells of its lines."""
+
+    def __init__(self, shown: Shown, strips: dict[int, Strip]) -> None:
+        self._shown, self._strips = shown, strips
+
+    def render_segments(self, console: Console) -> str:
+        return self._shown.write(self._strips, console._color_system or ColorSystem.TRUECOLOR)
+
+
+def changed(old: Sequence[Segment] | None, new: Sequence[Segment]) -> list[tuple[int, str, object]]:
+    """Runs of cells, as (column, text, style), that make ``new`` of ``old``; all of ``new`` where nothing is known."""
+    runs: list[tuple[int, str, object]] = []
+    before = iter(old or ())
+    there, start, end = None, 0, 0  # the segment of the old line that reaches over column x
+    x = 0
+    for text, style, _ in new:
+        while end <= x:
+            there = next(before, None)
+            if there is None:
+                break
+            start, end = end, end + cell_len(there.text)
+        width = cell_len(text)
+        if there is None or start != x or there.style != style:
+            runs.append((x, text, style))
+        elif there.text != text:
+            same = _same_start(there.text, text)
+            runs.append((x + same, text[same:], style))
+            if same == len(text):
+                runs.pop()
+        x += width
+    return runs
+
+
+def _same_start(old: str, new: str) -> int:
+    """Characters, and so cells, at the start of two texts that are the same; 0 unless all cells are one wide."""
+    if not (old.isascii() and new.isascii()):
+        return 0
+    for place, (a, b) in enumerate(zip(old, new, strict=False)):
+        if a != b:
+            return place
+    return min(len(old), len(new))
+
+
+def _split(ansi: str) -> tuple[str, str, str]:
+    """Style codes as (attributes, foreground, background)."""
+    codes = ansi.split(";") if ansi else []
+    place, parts = 0, ["", "", ""]
+    while place < len(codes):
+        code = int(codes[place])
+        size = {"2": 5, "5": 3}[codes[place + 1]] if code in (38, 48) else 1
+        kind = 0 if code < 30 else 1 if code < 40 or 90 <= code < 100 else 2
+        text = ";".join(codes[place : place + size])
+        parts[kind] = f"{parts[kind]};{text}" if parts[kind] else text
+        place += size
+    return parts[0], parts[1], parts[2]
