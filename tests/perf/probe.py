@@ -79,7 +79,7 @@ class Probe:
             "oldest": 0 if state is None else state.oldest,
             "history": 0 if state is None else state.history.packed_bytes,
             "late": late,
-            "torch": "torch" in sys.modules,
+            "ready": state is not None,
             "running": 0 if state is None else len(state.picture.running),
         }
 

@@ -44,6 +44,14 @@ class Program:
                 raise TerminalError(f"{requests} requests do not run: {self.terminal.text()[-800:]}")
             time.sleep(0.1)
 
+    def until_ready(self, seconds: float = 120.0) -> None:
+        """Waits until the monitor has an engine. Raises TerminalError when it takes too long."""
+        end = time.monotonic() + seconds
+        while not self.ask("sample")["ready"]:
+            if time.monotonic() > end:
+                raise TerminalError(f"no engine: {self.terminal.text()[-800:]}")
+            time.sleep(0.1)
+
     def close(self) -> None:
         self.terminal.close()
         self._wire.close()
