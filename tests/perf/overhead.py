@@ -1,10 +1,10 @@
 """How much slower an engine is that is watched: ``python -m tests.perf.overhead --model FOLDER``.
 
 Two processes hold the same model: one runs the engine alone, one the whole monitor in a terminal of 200x60. They run
-the same prompts in turns (alone, watched, watched, alone, …), so that both meet the same machine; with ``--rounds`` both
-are started anew, because where a process's memory lies matters too. Told are the median loss of tokens per second over
-the pairs with its quartiles, and what depends less on other programs: processor time per token, of the whole process
-and of the engine's thread, and what the monitor's threads take.
+the same prompts in turns (alone, watched, watched, alone, …), so that both meet the same machine; with ``--rounds``
+both are started anew, because where a process's memory lies matters too. Told are the median loss of tokens per second
+over the pairs with its quartiles, and what depends less on other programs: processor time per token, of the whole
+process and of the engine's thread, and what the monitor's threads take.
 """
 
 import argparse
