@@ -12,6 +12,7 @@ from engine.run.facts import inspect_model, text_config
 from engine.run.fast.choose import choose_forward
 from engine.run.kv_store import KVStore
 from engine.run.model_runner import ModelRunner
+from engine.split import is_split
 
 
 def attach(
@@ -22,6 +23,10 @@ def attach(
     Raises:
         ConfigError: the model has a layer the cache cannot hold, or the forward pass asked for cannot run it.
     """
+    if is_split(model):
+        from engine.parallel.attach import attach_split
+
+        return attach_split(model, config)
     model_facts = inspect_model(model)
     backend, why = choose_backend(getattr(model.config, "_attn_implementation", None), BACKENDS)
     choice = choose_forward(model, config.forward)

@@ -355,7 +355,10 @@ class Engine:
         if self._previews and self.scheduler.has_work:
             following, self._previews = self.scheduler.preview(), self._previews - 1
         parts = [later - earlier for earlier, later in itertools.pairwise(marks)]
-        record = self.scheduler.take_events().record(began, Spans(*parts), acks, following, invariants=broken)
+        ranks, plan_bytes = getattr(self._runner, "waits", ()), getattr(self._runner, "plan_bytes", 0)
+        record = self.scheduler.take_events().record(
+            began, Spans(*parts), acks, following, invariants=broken, ranks=ranks, plan_bytes=plan_bytes
+        )
         if self.tap.watched:
             self.tap.publish(record)
         reached = self._reached(record)

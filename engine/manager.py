@@ -16,6 +16,7 @@ from engine.core.tap import Tap
 from engine.delivery import Handler, Router
 from engine.inputs import prompt_rows
 from engine.loop import Engine
+from engine.split import follows, release
 from engine.status import ManagerStatus, QueueFullError
 from engine.worker import Worker, add_all
 
@@ -63,11 +64,17 @@ class ContinuousBatchingManager:
         blueprint: Blueprint | None = None,
     ) -> None:
         wanted = continuous_batching_config if continuous_batching_config is not None else config
-        drawn = blueprint or draw(model, tokenizer, generation_config, wanted, hints=workload_hints)
         self.model = model
         self.warmed_up = False
         self._destroyed = False
         self._results = results = Router()
+        self._worker: Any
+        if runner is None and blueprint is None and follows(model):
+            from engine.parallel.worker import FollowingWorker
+
+            self._worker = FollowingWorker(model, tokenizer, generation_config, wanted, workload_hints)
+            return
+        drawn = blueprint or draw(model, tokenizer, generation_config, wanted, hints=workload_hints)
         self._worker = Worker(
             lambda: Engine(model, clock=clock, runner=runner, router=results, blueprint=drawn), results
         )
@@ -133,6 +140,7 @@ class ContinuousBatchingManager:
         if not self._destroyed:
             self._destroyed = True
             self._worker.retire()
+            release(self.model)
         if getattr(self.model, CACHED_NAME, None) is self:
             delattr(self.model, CACHED_NAME)
 

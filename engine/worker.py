@@ -223,6 +223,9 @@ class Worker:
         self._own.depth -= 1
         with self._changed:
             self._pauses -= 1
+            if self._pauses == 0:
+                # Whoever pauses from now on waits until the thread has left this pause and parks anew.
+                self._parked = False
             self._changed.notify_all()
 
     # -- the thread ---------------------------------------------------------------------------------------------------
@@ -253,8 +256,7 @@ class Worker:
             with engine.lent_model(), self._changed:
                 self._parked = True
                 self._changed.notify_all()
-                self._changed.wait_for(lambda: self._pauses == 0)
-                self._parked = False
+                self._changed.wait_for(lambda: not self._parked)
             return True
         self.status = self._status(engine.clock())
         engine.step()

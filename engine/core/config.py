@@ -100,6 +100,7 @@ class ResolvedConfig:
     reorder_requests: Resolved[bool]
     forward: Resolved[str]
     check_invariants: Resolved[str]
+    check_ranks: Resolved[bool]
     history_steps: Resolved[int]
     host_blocks: Resolved[int]
     block_bytes: Resolved[int]

@@ -9,6 +9,7 @@ from engine.core.observe import (
     Counters,
     Decision,
     PlanPreview,
+    RankWait,
     RequestInfo,
     SequenceChange,
     SliceRecord,
@@ -54,6 +55,8 @@ class StepEvents:
         next: PlanPreview | None = None,
         step: int | None = None,
         invariants: tuple[str, ...] | None = None,
+        ranks: tuple[RankWait, ...] = (),
+        plan_bytes: int = 0,
     ) -> StepRecord:
         """The whole record: these events plus what only the loop knows.
 
@@ -64,11 +67,12 @@ class StepEvents:
             next: what the next step would do, when somebody asked.
             step: number of the step, when the loop counts for itself.
             invariants: what is broken after it; None when that was not checked.
+            ranks, plan_bytes: of a split model.
         """
         return StepRecord(
             self.step if step is None else step, time, spans, commands, self.requests, self.slices, self.decisions,
             self.deltas, self.changes, self.outputs, self.counters, self.limit, self.budget, self.rows, self.waiting,
-            self.num_waiting, self.settings, next, invariants,
+            self.num_waiting, self.settings, next, invariants, ranks, plan_bytes,
         )  # fmt: skip
 
 

@@ -217,6 +217,21 @@ class PlanPreview:
 
 
 @dataclass(frozen=True, slots=True)
+class RankWait:
+    """What one of the processes of a split model waited for, in seconds.
+
+    Attributes:
+        rank: from 0, the one that plans.
+        plan: between its last step and this one: for rank 0 to plan and send it, and for all ranks to be ready.
+        tensors: in the step before, for the other ranks' parts of the tensors; -1 where the device does not tell.
+    """
+
+    rank: int
+    plan: float
+    tensors: float
+
+
+@dataclass(frozen=True, slots=True)
 class StepRecord:
     """Everything one step did.
 
@@ -246,6 +261,10 @@ class StepRecord:
     next: PlanPreview | None = None
     invariants: tuple[str, ...] | None = None
     """None: not checked after this step. Empty: all hold. Else a sentence for each that is broken."""
+    ranks: tuple[RankWait, ...] = ()
+    """what each process of a split model waited for; empty when the model is in one piece."""
+    plan_bytes: int = 0
+    """size of the plan as it was sent to the other processes, 0 when there are none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,6 +93,7 @@ RULES: Mapping[str, FieldRule] = {
     "reorder_requests": _SWITCH,
     "forward": FieldRule(lambda v: v in FORWARDS, f"one of {', '.join(FORWARDS)}", "auto takes the quickest"),
     "check_invariants": FieldRule(lambda v: v in CHECKS, f"one of {', '.join(CHECKS)}", "sampled is cheap"),
+    "check_ranks": _SWITCH,
     "history_steps": FieldRule(_int(1), "an int >= 1 (steps)", "how many step records are kept for readers"),
 }
 
@@ -127,7 +128,9 @@ class ContinuousBatchingConfig:
         max_queue_size: requests that may wait before ``add_request`` blocks; 0 is no limit.
         per_request_processors: accepted for compatibility: every request always has its own sampling values.
         drop_unsupported_processors: warn about generation settings the engine lacks instead of refusing them.
-        disable_nccl_graph_mixing, cpu_group_timeout: for tensor parallel runs.
+        disable_nccl_graph_mixing: for CUDA graphs in tensor parallel runs.
+        cpu_group_timeout: seconds a rank of a split model may be waited for; None waits without a limit.
+        check_ranks: compare the index tensors of all ranks in each step of a split model.
         skip_limit: steps in a row the head of the queue may be overtaken because it does not fit; 0 is strict.
         max_steps_without_decode: ``prefill_first`` lets decodes run at the latest after this many steps.
         reorder_requests: ``add_requests`` sorts prompts for prefix hits (results keep the order of submission).
@@ -174,6 +177,7 @@ class ContinuousBatchingConfig:
     reorder_requests: bool = True
     forward: str = "auto"
     check_invariants: str = "sampled"
+    check_ranks: bool = False
     history_steps: int = 1024
     use_default_compile_configs: bool | None = None
     max_cached_graphs: int | None = None
