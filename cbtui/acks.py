@@ -47,7 +47,8 @@ def _done(ack: CommandAck, step: int, name_of: Callable[[str], str]) -> str:
     if kind == "step":
         return f"step {step}, then a pause" if target == "1" else f"{target} steps from step {step}, then a pause"
     if kind == "rate":
-        pace = "full speed" if target == "None" else f"at most {float(target):g} steps per second"
+        unit = "step" if target == "1.0" else "steps"
+        pace = "full speed" if target == "None" else f"at most {float(target):g} {unit} per second"
         return f"{pace} from step {step}"
     if kind == "cancel":
         return f"{name_of(target)} was cancelled at step {step}"

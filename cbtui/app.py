@@ -265,7 +265,7 @@ class MonitorApp(App[int], inherit_bindings=False):
         ask = None
         if why is None and story is not None and explains(replace(self.situation, pane="")) == "request":
             ask = partial(self.session.explain, story)
-        dialog = ExplainDialog(Scene.of(state, chrome, self.look), page, why, ask, figure)
+        dialog = ExplainDialog(Scene.of(state, chrome, self.look).frozen(), page, why, ask, figure)
         self.push_screen(dialog, self._do_about_it)
 
     def _do_about_it(self, way: tuple[str, int | None] | None) -> None:

@@ -16,7 +16,7 @@ class Difference:
         figures: name -> (at A, at B) for used, cached, free, total, host, waiting.
         moved: (key, state at A, state at B) of requests alive at both whose state differs.
         kept: state -> keys of requests that are in it at both.
-        arrived, ended: keys.
+        arrived, ended: keys. Counters begin anew with an engine: across the border they are not known.
         output, tokens, budget: output tokens, query tokens and token budget of the steps after A up to B; -1 unknown.
         offloads, restores, preemptions: how many between them.
         unchanged, taken, given_back, swapped: numbers of blocks; they add up to the pool.
@@ -86,12 +86,12 @@ def difference(state: MonitorState, a: int, b: int) -> Difference:
         kept,
         tuple(arrived),
         tuple(ended),
-        now.counters.output_tokens - before.counters.output_tokens,
+        max(-1, now.counters.output_tokens - before.counters.output_tokens),
         _sum(state, "tokens", before.step, now.step),
         _sum(state, "budget", before.step, now.step),
-        now.counters.offloads - before.counters.offloads,
-        now.counters.restores - before.counters.restores,
-        now.counters.preemptions - before.counters.preemptions,
+        max(0, now.counters.offloads - before.counters.offloads),
+        max(0, now.counters.restores - before.counters.restores),
+        max(0, now.counters.preemptions - before.counters.preemptions),
         now.num_blocks - len(changed),
         taken,
         given,

@@ -20,13 +20,22 @@ class Feed:
         manager: whose tap. tokenizer: reads its token ids, None shows numbers.
         ask: for keyframes, which the engine thread makes.
         say: tells what became of commands, as (text, "info" or "error").
+        state: what the records of the engines before add up to; this one's are added to it.
 
     Attributes:
         state: what the records add up to, None until the first keyframe came.
     """
 
-    def __init__(self, manager: Any, tokenizer: Any, ask: Ask, say: Callable[[str, str], None]) -> None:
-        self.state: MonitorState | None = None
+    def __init__(
+        self,
+        manager: Any,
+        tokenizer: Any,
+        ask: Ask,
+        say: Callable[[str, str], None],
+        state: MonitorState | None = None,
+    ) -> None:
+        self.state = state
+        self._joined = False
         self._manager, self._tokenizer, self._ask, self._say = manager, tokenizer, ask, say
         self._after = 0
         self._waits = False
@@ -53,7 +62,7 @@ class Feed:
 
     def name_of(self, request_id: str) -> str:
         """The letter of a request, or its id where no letter is known."""
-        stories = self.state.stories.values() if self.state is not None else ()
+        stories = reversed(self.state.stories.values()) if self.state is not None else ()
         return next((story.label for story in stories if story.request_id == request_id), request_id)
 
     def _ask_keyframe(self) -> None:
@@ -64,8 +73,11 @@ class Feed:
         self._waits = False
         if self.state is None:
             self.state = MonitorState(keyframe, text=TokenizerText.of(self._tokenizer))
-        else:
+        elif self._joined:
             self.state.resync(keyframe)
+        else:
+            self.state.begin_engine(keyframe)
+        self._joined = True
         self._after = keyframe.step
 
     def _stay(self) -> None:

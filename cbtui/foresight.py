@@ -62,8 +62,8 @@ def rehearsal_words(scene: Scene, found: "Rehearsal | str") -> list[Words]:
 def _pair(name: str, old: str, new: str, arrow: str) -> Words:
     """Before and after; what does not change stands once."""
     if old == new:
-        return [(f" {name:<8}", "muted"), (f"{new}, as it is", "muted")]
-    return [(f" {name:<8}", "muted"), (f"{old} {arrow} ", "muted"), (new, "bold")]
+        return [(f" {name:<9}", "muted"), (f"{new}, as it is", "muted")]
+    return [(f" {name:<9}", "muted"), (f"{old} {arrow} ", "muted"), (new, "bold")]
 
 
 def _blocks(outlook: "Outlook") -> str:

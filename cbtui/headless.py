@@ -15,6 +15,7 @@ from cbtui.sentences import count
 from cbtui.show import LoadLine, StatusLine
 from cbtui.start import ask_fetch, load_model, plan_engine, requests_of
 from cbtui.submit import submit
+from cbtui.text import plain_error
 from engine.core.errors import EngineError, RequestError
 from engine.core.request import FinishReason, GenerationOutput
 
@@ -175,7 +176,7 @@ def _ending(job: _Job) -> str:
     """How a request ended, in words for a person: an error's class is for programs."""
     if job.output is None:
         return "the engine ended first"
-    return (job.output.error or str(job.output.finish_reason)).removeprefix("RuntimeError: ")
+    return plain_error(job.output.error or str(job.output.finish_reason))
 
 
 def _write_done(jobs: Sequence[_Job], written: int, tokenizer: Any, as_json: bool) -> int:

@@ -21,13 +21,14 @@ class Wanted:
     Attributes:
         load: gives the model; the launch's own ``load``, or what was loaded before.
         changes: configuration fields a person changed.
-        old: an engine to be rid of first, or None.
+        old: an engine to be rid of first, or None. before: the one whose steps are counted on, or None.
         paused: hold the engine before its first step. rate: its pace in steps per second, None for full speed.
     """
 
     load: Callable[[Progress], Any]
     changes: Mapping[str, Any]
     old: Any = None
+    before: Any = None
     paused: bool = False
     rate: float | None = None
 
@@ -89,6 +90,8 @@ class Loader:
         loaded = wanted.load(progress)
         progress(LoadProgress("building", "the engine and its cache", 0.0, 0.0))
         manager = self._launch.make_manager(loaded, wanted.changes)
+        if wanted.before is not None:
+            manager.continue_after(wanted.before)
         if wanted.rate is not None:
             manager.set_rate(wanted.rate)
         if wanted.paused:

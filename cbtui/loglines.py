@@ -51,7 +51,8 @@ def log_line(scene: Scene, entry: LogEntry) -> Wordings:
 
 def _other_line(scene: Scene, who: str, entry: LogEntry) -> Wordings:
     if entry.kind == Verdict.REJECT_NEVER_FITS:
-        return (f"{who} refused: needs {entry.a} blocks at full length, the pool has {entry.b}", f"{who} never fits")
+        need = count(entry.a, "block")
+        return (f"{who} refused: needs {need} at full length, the pool has {entry.b}", f"{who} never fits")
     if entry.kind == Verdict.REJECT_TOO_LONG:
         return (f"{who} refused: {entry.a} tokens, the model allows {entry.b}", f"{who} is too long")
     if entry.kind == "refused":
@@ -61,6 +62,9 @@ def _other_line(scene: Scene, who: str, entry: LogEntry) -> Wordings:
     if entry.kind == "broken":
         what = f"invariant broken: {scene.named(entry.text)}"
         return (what, what.split(", ")[0], "invariant broken")
+    if entry.kind == "engine":
+        pool = f"{count(entry.a, 'block')} of {count(entry.b, 'token')}"
+        return (f"a new engine goes on here, with an empty pool of {pool}", f"a new engine: {pool}", "a new engine")
     if entry.kind == "missed":
         return (
             f"{count(entry.a, 'step')} not seen: the view was too slow, here it starts again",

@@ -4,6 +4,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 from cbtui.history import History, Series, Stretch
@@ -12,9 +13,10 @@ from cbtui.notes import ENDINGS, MARKS, TOLD, BlockEvent, LogEntry, Mark, note_l
 from cbtui.pauses import Pauses
 from cbtui.picture import Picture
 from cbtui.stories import Event, Story, TokenText
-from cbtui.text import clean
+from cbtui.text import clean, plain_error
 from cbtui.theme import HueBook
 from engine.core.observe import BlockOp, CommandAck, Decision, Keyframe, PlanPreview, RequestInfo, StepRecord, Verdict
+from engine.core.request import FinishReason, RequestStatus
 
 KEPT_STORIES = 200
 BATCH_SEARCH = 64
@@ -108,6 +110,23 @@ class MonitorState:
         for story in self.stories.values():
             if story.key >= 0 and story.ended < 0 and story.key not in keyframe.sequences:
                 self._end(story, keyframe.step, keyframe.time)
+
+    def begin_engine(self, keyframe: Keyframe) -> None:
+        """Another engine goes on: its pool is empty and its steps follow. Stories and kept steps stay."""
+        for story in self.stories.values():
+            if story.key >= 0 and story.ended < 0:
+                if story.change is not None:
+                    story.change = replace(
+                        story.change, status=RequestStatus.FAILED, place="done", finish_reason=FinishReason.STOPPED
+                    )
+                self._end(story, self.step, self.picture.time)
+        self.picture = Picture(keyframe)
+        self._active, self._past = set(), []
+        self.lives.clear()
+        self.memo.clear()
+        self.marks.append(Mark(keyframe.step, "N"))
+        self.log.append(LogEntry(keyframe.step, "engine", a=self.picture.num_blocks, b=self.picture.page_size))
+        self._begin(keyframe)
 
     def apply(self, record: StepRecord) -> None:
         """Fold one record in. Records come in step order; use ``resync`` where some are missing."""
@@ -265,7 +284,7 @@ class MonitorState:
         change = story.change
         story.ended, story.ended_time = step, time
         story.finish_reason = change.finish_reason if change is not None else None
-        story.error = clean(change.error) if change is not None and change.error else None
+        story.error = plain_error(clean(change.error)) if change is not None and change.error else None
         story.close_phase(step, time)
         self._hues.give_back([story.hue])
 
@@ -349,8 +368,18 @@ class MonitorState:
         return stretch.steps / stretch.seconds, stretch.tokens / stretch.seconds
 
     def stretch(self, step: int | None = None) -> Stretch | None:
-        """The last steps up to a step, over which rates are measured."""
-        return self.series.stretch(step, RATE_WINDOW)
+        """The last steps up to a step, over which rates are measured; what a person held the engine does not count.
+
+        While it is held, commands have steps of their own: then these are the last steps that computed something.
+        """
+        if (step is None or step >= self.step) and self.picture.batch is not None:
+            step = self.picture.batch.step
+        stretch = self.series.stretch(step, RATE_WINDOW)
+        if stretch is None:
+            return None
+        end = self.series.time[stretch.last + 1 - self.series.first]
+        seconds = stretch.seconds - self.pauses.between(end - stretch.seconds, end)
+        return stretch._replace(seconds=seconds) if seconds > 0 else None
 
     def story(self, key: int) -> Story | None:
         return self.stories.get(key)

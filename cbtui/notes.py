@@ -36,7 +36,7 @@ class BlockEvent(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A letter on the timeline: P preempt, O offload, X cancel, ! refused or failed, S setting."""
+    """A letter on the timeline: P preempt, O offload, X cancel, ! refused or failed, S setting, N new engine."""
 
     step: int
     letter: str

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from cbtui.configuration import config_fields
 from cbtui.keybar import hints
 from cbtui.keys import Situation, keymap
 from cbtui.launch import RequestSpec
@@ -103,5 +104,8 @@ class Offscreen:
         )
         keys = hints(situation, chrome.get("mode", 1), keymap())
         chrome.setdefault("engine", "running" if self.error is None else "failed")
+        config = self.engine.config
+        chrome.setdefault("config", config_fields(config))
+        chrome.setdefault("block_bytes", config.block_bytes.value)
         shown = Chrome(model=self._loaded.name, keys=keys, error=self.error, **chrome)
         return tuple(compose(self.state, shown, theme, *size).rows)

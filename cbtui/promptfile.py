@@ -8,14 +8,19 @@ from typing import Any
 
 from cbtui.forms import REQUEST_FIELDS
 from cbtui.launch import RequestSpec
+from cbtui.options import EMPTY_PROMPT
 
 _READERS = {field.name: field.read for row in REQUEST_FIELDS for field in row if field.name != "stop_strings"}
 FIELDS = ("prompt", "id", "chat", "stop", "logprobs", *_READERS)
 """What a JSON object in the file may hold."""
 
 
+MOST_MISTAKES = 10
+"""Mistakes told at once."""
+
+
 class PromptFileError(ValueError):
-    """A file of prompts that cannot be used: names the file, the line, and what is wrong with it."""
+    """A file of prompts that cannot be used: names the file, and each line with what is wrong with it."""
 
 
 def read_prompts(path: Path, base: RequestSpec) -> list[RequestSpec]:
@@ -25,7 +30,7 @@ def read_prompts(path: Path, base: RequestSpec) -> list[RequestSpec]:
     left out.
 
     Raises:
-        PromptFileError: the file cannot be read or a line is not right.
+        PromptFileError: the file cannot be read or lines are not right; the first ten of them are told.
     """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -34,29 +39,37 @@ def read_prompts(path: Path, base: RequestSpec) -> list[RequestSpec]:
     except UnicodeDecodeError as error:
         raise PromptFileError(f"{path} is not UTF-8 text (byte {error.start})") from error
     is_json = path.suffix.lower() in (".jsonl", ".ndjson")
-    found = list(_requests(path, lines, is_json, base))
+    mistakes: list[str] = []
+    found = list(_requests(lines, is_json, base, mistakes))
+    if len(mistakes) == 1:
+        raise PromptFileError(f"{path}, {mistakes[0]}")
+    if mistakes:
+        more = len(mistakes) - MOST_MISTAKES
+        told = [*mistakes[:MOST_MISTAKES], *([f"and {more} more"] if more > 0 else [])]
+        raise PromptFileError(f"{path}: {len(mistakes)} lines are not right\n  " + "\n  ".join(told))
     if not found:
         raise PromptFileError(f"{path} holds no prompt")
     return found
 
 
-def _requests(path: Path, lines: list[str], is_json: bool, base: RequestSpec) -> Iterator[RequestSpec]:
+def _requests(lines: list[str], is_json: bool, base: RequestSpec, mistakes: list[str]) -> Iterator[RequestSpec]:
+    """The requests of the lines that are right; a sentence for each other one goes to ``mistakes``."""
     seen: dict[str, int] = {}
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
-        if not is_json:
-            yield replace(base, text=line)
-            continue
         try:
-            spec = _from_object(json.loads(line), base)
+            spec = _from_object(json.loads(line), base) if is_json else replace(base, text=line)
+            if not spec.prompt_ids and not spec.text.strip():
+                raise ValueError(EMPTY_PROMPT)
+            if spec.request_id is not None and (first := seen.setdefault(spec.request_id, number)) != number:
+                raise ValueError(f"the id {spec.request_id!r} stands in line {first} already")
         except json.JSONDecodeError as error:
-            raise PromptFileError(f"{path}, line {number}: not JSON ({error.msg} at column {error.colno})") from error
+            mistakes.append(f"line {number}: not JSON ({error.msg} at column {error.colno})")
         except ValueError as error:
-            raise PromptFileError(f"{path}, line {number}: {error}") from error
-        if spec.request_id is not None and (first := seen.setdefault(spec.request_id, number)) != number:
-            raise PromptFileError(f"{path}, line {number}: the id {spec.request_id!r} stands in line {first} already")
-        yield spec
+            mistakes.append(f"line {number}: {error}")
+        else:
+            yield spec
 
 
 def _from_object(given: Any, base: RequestSpec) -> RequestSpec:

@@ -135,9 +135,9 @@ def _decode(scene: Scene, story: Story, live: Live) -> Wordings:
     when = "in the next step" if ahead == 1 else f"in {ahead} steps"
     limit = story.limit
     left = max(0, limit - live.output) if limit is not None else None
-    go = f"at most {left} tokens to go" if left is not None else ""
+    go = f"at most {count(left, 'token')} to go" if left is not None else ""
     if left is not None and left < ahead:
-        return (f"no new block needed any more, {go}", f"{scene.theme.glyphs.at_most} {left} tokens to go")
+        return (f"no new block needed any more, {go}", f"{scene.theme.glyphs.at_most} {count(left, 'token')} to go")
     if blocks:
         shared = f"{count(blocks, 'block')} shared with {scene.labels(partners)}"
         return (f"{shared}, next {new} {when}, {go}", f"{shared}, next {new} {when}", shared, f"{blocks} shared")
@@ -183,8 +183,8 @@ def _wait_tokens(scene: Scene, d: Decision, prefix: str) -> Wordings:
 
 def _wait_rows(scene: Scene, d: Decision, prefix: str) -> Wordings:
     return (
-        f"{prefix}{d.a} of {d.b} rows are taken, one must end first",
-        f"{prefix}{d.a} of {d.b} rows are taken",
+        f"{prefix}{d.a} of {count(d.b, 'row')} taken, one must end first",
+        f"{prefix}{d.a} of {count(d.b, 'row')} taken",
         f"no free row ({d.a} of {d.b})",
     )
 
@@ -194,7 +194,7 @@ def _wait_blocks(scene: Scene, d: Decision, prefix: str) -> Wordings:
         f"{prefix}needs {count(d.a, 'block')}, only {d.b} usable: {d.a - d.b} too few",
         f"{prefix}needs {count(d.a, 'block')}, only {d.b} usable",
         f"needs {count(d.a, 'block')}, only {d.b} usable",
-        f"needs {d.a} blocks, has {d.b}",
+        f"needs {count(d.a, 'block')}, has {d.b}",
     )
 
 
@@ -203,9 +203,9 @@ def _wait_margin(scene: Scene, d: Decision, prefix: str) -> Wordings:
     margin = f"{percent(share)} margin" if share is not None else "safety margin"
     return (
         f"{prefix}would leave {count(max(0, d.a), 'block')} usable, the {margin} keeps {d.b}: {d.b - d.a} too few",
-        f"{prefix}would leave {d.a} blocks, the {margin} keeps {d.b}",
-        f"would leave {d.a} blocks, the {margin} keeps {d.b}",
-        f"leaves {d.a} blocks, margin keeps {d.b}",
+        f"{prefix}would leave {count(d.a, 'block')}, the {margin} keeps {d.b}",
+        f"would leave {count(d.a, 'block')}, the {margin} keeps {d.b}",
+        f"leaves {count(d.a, 'block')}, margin keeps {d.b}",
     )
 
 
@@ -225,8 +225,8 @@ def _wait_in_flight(scene: Scene, d: Decision, prefix: str) -> Wordings:
 
 def _wait_prefill(scene: Scene, d: Decision, prefix: str) -> Wordings:
     return (
-        f"decode held back by prefill_first, {d.a} of at most {d.b} steps in a row",
-        f"held back by prefill_first ({d.a} of {d.b} steps)",
+        f"decode held back by prefill_first, {d.a} of at most {count(d.b, 'step')} in a row",
+        f"held back by prefill_first ({d.a} of {count(d.b, 'step')})",
         f"prefill first ({d.a} of {d.b})",
     )
 
@@ -248,8 +248,8 @@ def _why_ended(scene: Scene, story: Story, live: Live | None) -> Wordings:
     rejected = next((e for e in reversed(story.events) if e.kind.startswith("reject_")), None)
     if rejected is not None and rejected.kind == Verdict.REJECT_NEVER_FITS:
         return (
-            f"refused: at full length it needs {rejected.a} blocks, the pool has {rejected.b}",
-            f"needs {rejected.a} blocks, the pool has {rejected.b}",
+            f"refused: at full length it needs {count(rejected.a, 'block')}, the pool has {rejected.b}",
+            f"needs {count(rejected.a, 'block')}, the pool has {rejected.b}",
         )
     if rejected is not None:
         return (

@@ -62,6 +62,7 @@ class Session:
         self.rate = launch.rate
         self.stopping = self.detached = False
         self.built: Any = None
+        self._given_up: Any = None
         self._changed: dict[str, Any] = {}
         self._after_drain: ConfigChange | None = None
         self._inbox = Inbox(make_worker("cbtui-ask"))
@@ -86,12 +87,14 @@ class Session:
     def restart(self, changes: Mapping[str, Any] | None = None, again: Iterable[RequestSpec] = ()) -> None:
         """Builds a new engine from the loaded model, with changed configuration fields, and adds ``again`` to it."""
         self._changed.update(changes or {})
-        old, loaded = self._release(), self.loaded
-        self._begin(self.launch.load if loaded is None else lambda progress: loaded, tuple(again), old)
+        before, old, loaded = self.manager or self._given_up, self._release(), self.loaded
+        self._begin(self.launch.load if loaded is None else lambda progress: loaded, tuple(again), old, before)
 
-    def _begin(self, load: Callable[[Any], Any], prompts: Iterable[RequestSpec], old: Any) -> None:
+    def _begin(
+        self, load: Callable[[Any], Any], prompts: Iterable[RequestSpec], old: Any, before: Any = None
+    ) -> None:
         self.phase, self.error, self.stopping, self.detached = "loading", None, False, False
-        wanted = Wanted(load, dict(self._changed), old, self.launch.paused, self.rate)
+        wanted = Wanted(load, dict(self._changed), old, before, self.launch.paused, self.rate)
         self._loader.begin(wanted, lambda loaded, manager: self._ready(loaded, manager, prompts), self._load_failed)
 
     def _load_failed(self, error: BaseException) -> None:
@@ -100,7 +103,7 @@ class Session:
     def _ready(self, loaded: Any, manager: Any, prompts: Iterable[RequestSpec]) -> None:
         self.phase, self.loaded, self.manager = "ready", loaded, manager
         self.built = manager.status.config
-        self._feed = Feed(manager, getattr(loaded, "tokenizer", None), self.ask, self.say)
+        self._feed = Feed(manager, getattr(loaded, "tokenizer", None), self.ask, self.say, self.state)
         for spec in prompts:
             self.add(spec)
 
@@ -311,6 +314,7 @@ class Session:
 
     def detach(self) -> None:
         """Gives up an engine whose step does not come back; its thread is a daemon and cannot keep the program."""
+        self._given_up = self.manager
         self._release()
         self.detached = True
 

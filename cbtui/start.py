@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from cbtui.launch import RequestSpec
-from cbtui.options import EMPTY_PROMPT, WATCHABLE, WATCHABLE_BLOCKS, Choices, OptionError
+from cbtui.options import WATCHABLE, WATCHABLE_BLOCKS, Choices, OptionError
 from cbtui.promptfile import PromptFileError, read_prompts
 from engine.core.errors import LoadError
 from engine.models.known import KNOWN
@@ -45,9 +45,6 @@ def requests_of(choices: Choices) -> tuple[RequestSpec, ...]:
             read = read_prompts(Path(choices.prompts_file), choices.spec)
         except PromptFileError as error:
             raise OptionError(f"--prompts-file: {error}.") from error
-        for number, spec in enumerate(read, 1):
-            if not spec.prompt_ids and not spec.text.strip():
-                raise OptionError(f"--prompts-file: {choices.prompts_file}, prompt {number}: {EMPTY_PROMPT}.")
         specs += read
     return tuple(specs)
 

@@ -126,3 +126,8 @@ class Wrap:
         self.lines.append(rest)
         self._used = sum(cell_len(text) for text, _ in rest)
         self._break = None
+
+
+def plain_error(text: str) -> str:
+    """An error as a person reads it: the class in front says nothing that the words behind it do not."""
+    return re.sub(r"^(?:RuntimeError|EngineError|ValueError): (?=\S+ \S)", "", text)

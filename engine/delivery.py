@@ -57,6 +57,16 @@ class Router:
                 if name not in self._live:
                     return name
 
+    @property
+    def named(self) -> int:
+        """How many ids were made up."""
+        return self._names
+
+    def name_on(self, named: int) -> None:
+        """Make up ids after the first ``named`` ones, which somebody else gave away."""
+        with self._lock:
+            self._names = max(self._names, named)
+
     def accept(self, request: Request) -> None:
         """From now on one terminal output is owed for each sequence of ``request``.
 

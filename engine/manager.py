@@ -144,6 +144,16 @@ class ContinuousBatchingManager:
         if getattr(self.model, CACHED_NAME, None) is self:
             delattr(self.model, CACHED_NAME)
 
+    def continue_after(self, other: "ContinuousBatchingManager") -> None:
+        """Count steps, sequences and made-up ids on from another manager, so that one history can hold both.
+
+        To be called before ``start``. The step of the border belongs to neither.
+        """
+        before, state = other._worker.engine.scheduler.state, self._worker.engine.scheduler.state
+        state.step, state.next_key = before.step + 1, before.next_key
+        state.cache.pool.step = state.step
+        self._results.name_on(other._results.named)
+
     def is_running(self) -> bool:
         """Whether the engine's thread runs."""
         return self._worker.alive

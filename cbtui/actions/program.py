@@ -11,6 +11,8 @@ from textual.command import CommandPalette
 from cbtui.glossary import PANES, TERMS
 from cbtui.screens.reading import ReadingDialog, find_keys, find_terms, plain_lines
 from cbtui.stories import Story
+from cbtui.view.frame import screen_text
+from cbtui.view.svg import svg
 
 if TYPE_CHECKING:
     from cbtui.app import MonitorApp
@@ -32,12 +34,19 @@ class ProgramActions:
         """Two files side by side in the current folder."""
         base = Path.cwd() / f"cbtui-{datetime.now():%Y%m%d-%H%M%S}"
         try:
-            base.with_suffix(".svg").write_text(self._app.export_screenshot(), encoding="utf-8")
-            base.with_suffix(".txt").write_text(self._app.frame.text() + "\n", encoding="utf-8")
+            rows, look = self._app.frame.rows, self._app.look
+            base.with_suffix(".svg").write_text(svg(rows, look, self._title()), encoding="utf-8")
+            base.with_suffix(".txt").write_text(screen_text(rows), encoding="utf-8")
         except OSError as error:
             self._app.session.say(f"no picture was written: {error}", "error")
         else:
             self._app.session.say(f"written: {base.name}.svg and .txt")
+
+    def _title(self) -> str:
+        """What the picture shows, for its title bar."""
+        chrome, state = self._app.chrome, self._app.session.state
+        shown = chrome.past if chrome.past is not None or state is None else state.step
+        return f"cbtui {chrome.model}" + (f", step {shown}" if shown is not None else "")
 
     def palette(self) -> None:
         if not isinstance(self._app.screen, CommandPalette):

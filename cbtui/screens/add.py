@@ -16,6 +16,7 @@ from cbtui.launch import RequestSpec
 from cbtui.screens.base import Dialog
 from cbtui.screens.fields import FieldCell, FieldRow, Press, Switcher
 from cbtui.screens.words import Words, say
+from cbtui.sentences import count
 from cbtui.theme import Theme
 
 Count = Callable[[str, bool, Callable[[int, int], None]], None]
@@ -250,13 +251,13 @@ class AddDialog(Dialog[RequestSpec]):
 
     def _show_tokens(self, plain: int, extra: int) -> None:
         total = plain + extra
-        words = [(f"{total} tokens", "bright")]
+        words = [(count(total, "token"), "bright")]
         if extra:
             words.append((f" = {plain} text + {extra} template", "muted"))
         if self.facts.page_size and total:
             pages = -(-total // self.facts.page_size)
             each = "" if self.facts.groups == 1 else f" in each of {self.facts.groups} layer groups"
-            words.append((f"   {pages} blocks of {self.facts.page_size} tokens{each}", "muted"))
+            words.append((f"   {count(pages, 'block')} of {self.facts.page_size} tokens{each}", "muted"))
         self.write("#tokens", words)
 
     def action_template(self) -> None:

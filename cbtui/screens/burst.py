@@ -11,6 +11,7 @@ from textual.widgets import Input, Static
 from cbtui.forms import BURST_FIELDS, BurstSpec, read_burst, texts_of
 from cbtui.screens.base import Dialog
 from cbtui.screens.fields import FieldRow, Press
+from cbtui.sentences import count
 from cbtui.theme import Theme
 
 
@@ -47,7 +48,7 @@ class BurstDialog(Dialog[BurstSpec]):
     def _check(self) -> None:
         spec, errors = read_burst(self.texts())
         self.show_errors(errors)
-        self.query_one("#submit", Press).set(f"Add {spec.count} requests", not errors)
+        self.query_one("#submit", Press).set(f"Add {count(spec.count, 'request')}", not errors)
         mean = spec.count * (spec.prompt_min + spec.prompt_max + spec.new_min + spec.new_max) / 2
         time = f" over about {spec.count / spec.per_second:.0f} s" if spec.per_second else " all at once"
         line = "" if errors else f"about {mean:,.0f} tokens to compute{time}"

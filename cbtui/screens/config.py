@@ -23,11 +23,11 @@ _REQUESTS_WORDS = ("add again", "finish first", "fail")
 
 _FATES = (
     "A restart begins them again from their first token.",
-    "They finish first, then the engine restarts; their texts go with it.",
+    "They finish first, then the engine restarts.",
     "A restart ends them unfinished.",
 )
 DRY_RUN = ("dry-run", "dry-batch", "dry-blocks", "dry-waits")
-_LOSSES = "Finished requests, their texts, the log, the timeline and the cache are dropped: the history begins anew."
+_LOSSES = "The cache is lost. What is finished, the log and the timeline stay; the new engine's steps follow."
 
 
 class ConfigDialog(Dialog[ConfigChange]):

@@ -77,6 +77,7 @@ class ExplainDialog(Dialog[Way]):
         yield self._rows
 
     def on_mount(self) -> None:
+        self.query_one(".frame").styles.scrollbar_gutter = "stable"  # rows are made for the width without it
         self.call_after_refresh(self._fill)
 
     def on_resize(self) -> None:

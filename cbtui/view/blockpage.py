@@ -175,7 +175,7 @@ def _pool(scene: Scene, width: int) -> list[Row]:
         "cached": "cached",
         "free": "free",
     }
-    rows = [heading(theme, width, "POOL", [Part(((f"{picture.num_blocks} blocks", theme.style("text")),))])]
+    rows = [heading(theme, width, "POOL", [Part(((count(picture.num_blocks, "block"), theme.style("text")),))])]
     for key, name in names.items():
         if counts[key] or key in ("cached", "free"):
             share = counts[key] / max(1, picture.num_blocks)

@@ -142,11 +142,12 @@ def _note(scene: Scene, plan: Shape, order: str, screen_width: int) -> tuple[Spa
     theme, chrome = scene.theme, scene.chrome
     dim = theme.style("muted")
     changed = _highlight(scene)
-    if changed is not None and screen_width >= 100:
-        return ((f"bright: {len(changed)} changed", theme.style("amber")),)
-    if screen_width < 100 and scene.picture.host:
-        return ((f"CPU {scene.picture.host_used}/{len(scene.picture.host)}", dim),)
     words = "by owner" if order == "owner" else "physical order"
+    if changed is not None and screen_width >= 100:
+        return ((f"{words.removesuffix(' order')}: ", dim), (f"{len(changed)} changed", theme.style("amber")))
+    if screen_width < 100 and scene.picture.host:
+        pool = f"CPU {scene.picture.host_used}/{len(scene.picture.host)}"
+        return (((f"{words}  {pool}" if order != "owner" else pool), dim),)
     if plan.per_cell > 1:
         words = f"1 cell = {plan.per_cell} blocks, {words}"
     elif plan.tile == 2:

@@ -1,5 +1,6 @@
 """Mode 6: the configuration, field by field: what holds now, what would change, and when."""
 
+from cbtui.sentences import count
 from cbtui.view.cells import Panel, Part, Row, RowBuilder, blank, choose, clip, heading
 from cbtui.view.chrome import ConfigField, Hit
 from cbtui.view.scene import Scene
@@ -37,13 +38,13 @@ def config_page(scene: Scene, width: int, height: int) -> Panel:
     fields = fields_of(scene)
     cursor = max(0, min(scene.chrome.config_cursor, len(fields) - 1))
     changed = sum(1 for f in fields if f.changed)
-    facts = [Part(((f"{len(fields)} fields", theme.style("text")),), 2)]
+    facts = [Part(((count(len(fields), "field"), theme.style("text")),), 2)]
     if changed:
         facts.append(Part(((f"{changed} edited", theme.style("amber", bold=True)),), 3))
     name_width = max([18, *(len(f.name) + 2 for f in fields)])
     if width < 80:
         name_width = min(name_width, 26)
-    rows: list[Row] = [heading(theme, width, "CONFIG", facts), _columns(scene, width, name_width)]
+    rows: list[Row] = [heading(theme, width, "CONFIG", facts), _columns(scene, width, name_width, edited=bool(changed))]
     hits: list[Hit] = []
     room = max(1, height - len(rows))
     first = max(0, min(cursor - room // 2, len(fields) - room))
@@ -51,7 +52,7 @@ def config_page(scene: Scene, width: int, height: int) -> Panel:
         if len(rows) >= height:
             break
         hits.append(Hit(len(rows), 0, width, "field", index))
-        rows.append(_field(scene, width, name_width, item, selected=index == cursor))
+        rows.append(_field(scene, width, name_width, item, selected=index == cursor, edited=bool(changed)))
         if item.error and len(rows) < height:
             row = RowBuilder(width, theme.style("vermilion")).put(f"   {glyphs.refused} "[:width])
             rows.append(row.put(choose((item.error,), row.left, glyphs.ellipsis)).done())
@@ -75,10 +76,10 @@ def _cache(scene: Scene, width: int) -> list[Row]:
     slots = len(picture.host)
     rows = [heading(theme, width, "WHAT IT MEANS NOW")]
     for name, words in (
-        ("pool", f"{picture.num_blocks} blocks of {picture.page_size} tokens{mib}"),
+        ("pool", f"{count(picture.num_blocks, 'block')} of {count(picture.page_size, 'token')}{mib}"),
         ("groups", f"{len(picture.windows)}: {groups}"),
-        ("CPU pool", f"{slots} blocks" if slots else "off: who loses its place is computed again"),
-        ("margin", f"{scene.margin} blocks stay usable when a new prompt comes in" if scene.margin else "off"),
+        ("CPU pool", count(slots, "block") if slots else "off: who loses its place is computed again"),
+        ("margin", f"{count(scene.margin, 'block')} kept usable when a new prompt comes in" if scene.margin else "off"),
         ("prefix cache", "on" if picture.settings.get("allow_block_sharing") else "off"),
     ):
         row = RowBuilder(width, dim).put(f"   {name:<15}"[:width])
@@ -86,16 +87,19 @@ def _cache(scene: Scene, width: int) -> list[Row]:
     return rows
 
 
-def _columns(scene: Scene, width: int, name_width: int) -> Row:
+def _columns(scene: Scene, width: int, name_width: int, *, edited: bool) -> Row:
+    """Names of the columns; one that has no room for its values is left out."""
     row = RowBuilder(width, scene.theme.style("muted"))
-    for text, size in (("   field", name_width + 3), ("now", 14), ("   new", 15), ("  takes effect", 18), ("note", 40)):
-        if row.left:
-            size = min(size, row.left)
-            row.put(text[:size].rjust(size) if text == "now" else text[:size].ljust(size))
+    row.put("   field"[:width].ljust(min(width, name_width + 3)))
+    new = (("   new", 15),) if edited else ()
+    for text, size in (("now", 14), *new, ("  takes effect", 18), ("note", 4)):
+        if row.left < size:
+            break
+        row.put(text.rjust(size) if text == "now" else text.ljust(size))
     return row.done()
 
 
-def _field(scene: Scene, width: int, name_width: int, item: ConfigField, *, selected: bool) -> Row:
+def _field(scene: Scene, width: int, name_width: int, item: ConfigField, *, selected: bool, edited: bool) -> Row:
     theme, glyphs = scene.theme, scene.theme.glyphs
     bg = "select" if selected else "bg"
     dim, text, strong = theme.style("muted", bg), theme.style("text", bg), theme.style("bright", bg, bold=True)
@@ -110,12 +114,13 @@ def _field(scene: Scene, width: int, name_width: int, item: ConfigField, *, sele
     if row.left < 14:
         return row.done()
     row.right(item.now, 14, dim if item.changed else text)
-    if row.left < 15:
-        return row.done()
-    row.put(f" {glyphs.arrow[:1]} " if item.changed else "   ", dim)
-    ground = "invalid" if item.error else "lift"
-    row.field(f" {item.new or item.now}", 11, theme.style(role if item.changed else "text", ground, bold=item.changed))
-    row.put(" ")
+    if edited:
+        if row.left < 15:
+            return row.done()
+        row.put(f" {glyphs.arrow[:1]} " if item.changed else "   ", dim)
+        ground = "invalid" if item.error else "lift"
+        look = theme.style(role if item.changed else "text", ground, bold=item.changed)
+        row.field(f" {item.new or item.now}", 11, look).put(" ")
     if row.left < 18:
         return row.done()
     when = "refused" if item.error else item.effect

@@ -31,7 +31,7 @@ def step_rows(scene: Scene, width: int, bg: str = "panel") -> list[Row]:
     rows = _lines(scene, [*lead, *_sum(scene, record), *_limit(scene, record)], width, bg)
     rows.append(blank(theme, width, bg))
     if record.decisions:
-        rows.append(_title(scene, f"{count(len(record.decisions), 'DECISION')}", width, bg))
+        rows.append(_title(scene, f"DECISIONS  {len(record.decisions)}", width, bg))
         rows += chain.from_iterable(_decision(scene, record, d, width, bg) for d in record.decisions)
         rows.append(blank(theme, width, bg))
     rows.append(_title(scene, "BLOCKS", width, bg))

@@ -82,6 +82,9 @@ def _small(width: int, height: int, facts: Facts) -> list[Rect]:
         requests, batch = requests + batch, 0
     if requests < 3:
         requests, difference = requests + difference, 0
+    spare = requests - rows_for(facts.requests)
+    if stream and spare >= 2:
+        requests, stream = requests - spare, stream + spare
     return column(0, 0, width, [
         ("hud", 1), ("batch", batch), ("blocks", blocks), ("requests", requests), ("stream", stream), ("log", log),
         ("difference", difference), ("timeline", timeline), ("keys", keys),

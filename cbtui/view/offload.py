@@ -56,14 +56,21 @@ def _totals(scene: Scene, width: int, height: int) -> list[Row]:
     def moved(blocks: int) -> str:
         return f", {blocks * size / 2**20:.0f} MiB" if size else ""
 
+    def requests(number: int) -> str:
+        return "request" if number == 1 else "requests"
+
     rows = [heading(theme, width, "SINCE THE START")]
     away = _away(scene)
+    now = len(scene.picture.offloaded)
+    lost = "its" if c.preemptions == 1 else "their"
+    again = "token" if c.recomputed_tokens == 1 else "tokens"
+    out, back = count(c.offloaded_blocks, "block"), count(c.restored_blocks, "block")
     for name, number, words in (
-        ("to CPU", c.offloads, f"requests moved out: {count(c.offloaded_blocks, 'block')}{moved(c.offloaded_blocks)}"),
-        ("back", c.restores, f"requests moved back: {count(c.restored_blocks, 'block')}{moved(c.restored_blocks)}"),
-        ("preempted", c.preemptions, "requests lost their cache because the CPU pool had no room"),
-        ("recomputed", c.recomputed_tokens, "tokens computed a second time because of that"),
-        ("away", len(scene.picture.offloaded), f"requests on the CPU now, {away}"),
+        ("to CPU", c.offloads, f"{requests(c.offloads)} moved out: {out}{moved(c.offloaded_blocks)}"),
+        ("back", c.restores, f"{requests(c.restores)} moved back: {back}{moved(c.restored_blocks)}"),
+        ("preempted", c.preemptions, f"{requests(c.preemptions)} lost {lost} cache: the CPU pool had no room"),
+        ("recomputed", c.recomputed_tokens, f"{again} computed a second time because of that"),
+        ("away", now, f"{requests(now)} on the CPU now, {away}"),
     ):
         row = RowBuilder(width, text).put(f" {name:<11}"[:width], dim)
         row.put(f"{number:>7}  "[: row.left], strong)

@@ -1,7 +1,7 @@
 """What one frame is drawn from: the state, the picture of the step shown, the chrome and the theme."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 
 from cbtui.model import MonitorState
@@ -45,6 +45,11 @@ class Scene:
         picture = state.picture if chrome.past is None else state.at(chrome.past)
         return cls(state, picture, chrome, theme, state.preview(picture))
 
+    def frozen(self) -> "Scene":
+        """The same moment with a picture of its own, which does not move on with the engine."""
+        kept = self.state.history.picture(self.step)
+        return self if kept is None or kept.step != self.step else replace(self, picture=kept)
+
     @property
     def step(self) -> int:
         return self.picture.step
@@ -76,7 +81,7 @@ class Scene:
 
     def name_of(self, request_id: str) -> str:
         """The letter of a request, or its id where no letter is known."""
-        stories = self.state.stories.values()
+        stories = reversed(self.state.stories.values())
         return next((story.label for story in stories if story.request_id == request_id), request_id)
 
     def _name(self, key: int) -> str:

@@ -7,12 +7,13 @@ from itertools import groupby
 from operator import itemgetter
 
 from cbtui.notes import Mark
+from cbtui.sentences import count
 from cbtui.view.cells import Panel, Part, Row, RowBuilder, heading
 from cbtui.view.chrome import Hit
 from cbtui.view.scene import Scene
 
 NICE = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 18, 20, 25, 30, 35, 40, 50, 60, 75, 100, 150, 200, 300, 400, 500)
-_RANK = "!POXS"
+_RANK = "N!POXS"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +122,7 @@ def axis(scene: Scene, width: int, indent: int, cols: Columns) -> Row:
     else:
         word = {"held": f"{glyphs.held} PAUSED", "failed": f"{glyphs.failed} FAILED"}.get(scene.chrome.engine)
         end, role = f"{word or glyphs.live + ' LIVE'} {scene.step}", "bright"
-    stop = width - indent if width > 2 * indent else width
     limit = max(0, min(width, indent + cols.width) - len(end))
-    del stop
     labels: list[tuple[int, str, str]] = []
     every = next(
         n for n in (10, 20, 25, 50, 100, 200, 250, 500, 1000, 2000, 2500, 5000, 10_000, 10**9) if n >= 11 * cols.each
@@ -160,7 +159,7 @@ def _head(scene: Scene, width: int, cols: Columns) -> Row:
     text, dim, strong = theme.style("text"), theme.style("muted"), theme.style("bright", bold=True)
     kept = len(scene.state.series)
     each = "1 cell = 1 step" if cols.each == 1 else f"1 cell = {cols.each} steps"
-    facts = [Part(((f"{kept} steps" + (" kept" if width >= 150 else ""), text),), 9)]
+    facts = [Part(((count(kept, "step") + (" kept" if width >= 150 else ""), text),), 9)]
     if width >= 150:
         facts.append(Part(((each, dim),), 4))
     else:

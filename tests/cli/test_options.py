@@ -177,6 +177,22 @@ def test_a_wrong_line_is_named_by_its_number(line: str, said: str, tmp_path: Pat
     assert f", line {3 if chr(10) in line else 2}: " in str(caught.value)
 
 
+def test_all_mistakes_of_a_file_are_told_up_to_ten(tmp_path: Path) -> None:
+    path = tmp_path / "prompts.jsonl"
+    path.write_text('{"prompt": "good"}\n' + "no\n" * 2 + '{"prompt": ""}\n' + '{"text": "a"}\n')
+    with pytest.raises(PromptFileError) as caught:
+        read_prompts(path, RequestSpec())
+    said = str(caught.value).splitlines()
+    assert said[0].endswith("prompts.jsonl: 4 lines are not right")
+    assert [line.strip().split(":")[0] for line in said[1:]] == ["line 2", "line 3", "line 4", "line 5"]
+    assert "the text is empty" in said[3] and "unknown field 'text'" in said[4]
+    path.write_text("no\n" * 14)
+    with pytest.raises(PromptFileError) as caught:
+        read_prompts(path, RequestSpec())
+    said = str(caught.value).splitlines()
+    assert len(said) == 12 and said[-1].strip() == "and 4 more"
+
+
 def test_files_that_hold_nothing_or_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "empty.txt").write_text("\n \n")
     (tmp_path / "latin.txt").write_bytes(b"caf\xe9")

@@ -206,6 +206,10 @@ class FakeManager:
         layout = layout_with(self.scheduler.layout, later) if later else None
         return rehearse(self.scheduler.copy(256), wanted.scheduler_settings(), layout, len(self.scheduler.waiting))
 
+    def continue_after(self, other: "FakeManager") -> None:
+        self._step = self.scheduler.state.step = other.scheduler.state.step + 1
+        self.scheduler.state.next_key, self._names = other.scheduler.state.next_key, other._names
+
     def start(self) -> None:
         self._become("running")
 

@@ -510,7 +510,8 @@ async def test_picture_writes_two_files(tmp_path, monkeypatch):
         await play.press("w")
         assert play.notice.startswith("written: cbtui-")
         (svg,), (text,) = tmp_path.glob("*.svg"), tmp_path.glob("*.txt")
-        assert svg.read_text().startswith("<svg") and "BATCH" in text.read_text()
+        assert svg.read_text().startswith("<svg") and "<title>cbtui fake-model, step 1</title>" in svg.read_text()
+        assert "BATCH" in text.read_text() and text.read_text() == play.text
 
 
 async def test_help_shows_every_action_and_searches(tmp_path):
@@ -771,7 +772,7 @@ async def test_a_restart_says_what_is_lost_and_wants_an_enter_of_its_own(tmp_pat
         dialog.query_one("#page_size", Input).value = "8"
         await play.pilot.pause()
         said = " ".join(rendered(play).split())
-        assert "2 unfinished requests" in said and "begins them again" in said and "history begins anew" in said
+        assert "2 unfinished requests" in said and "begins them again" in said and "the timeline stay" in said
         dialog.query_one("#requests", Switcher).action_turn(1)
         await play.pilot.pause()
         assert "They finish first" in rendered(play)

@@ -124,7 +124,45 @@ async def test_a_dead_engine_stays_to_be_looked_at_and_starts_again(tmp_path):
         assert play.notice == "cancel: the engine died; S starts it again"
         await play.press("S")
         await play.tick()
-        assert play.app.chrome.engine == "running" and "boom" not in play.text
+        assert play.app.chrome.engine == "running" and "boom" not in play.text.splitlines()[1]
+        assert "✗ failed" in play.text, "the requests it took with it stay in the list"
+
+
+async def test_a_new_engine_goes_on_in_the_same_history(tmp_path):
+    async with playing(tmp_path, num_blocks=40) as play:
+        await play.add(1, tokens=3)
+        await play.add(1, tokens=30)
+        await play.tick(4)
+        await play.press("X", "y")
+        await play.tick()
+        last = play.app.session.state.step
+        await play.press("S")
+        await play.tick()
+        state = play.app.session.state
+        border = state.step
+        assert len(play.stage.managers) == 2 and border > last
+        assert "✓ finished" in play.text and "✗ failed" in play.text, "what was there stays"
+        assert f"{border}  a new engine" in play.text
+        await play.add(1, tokens=5)
+        assert play.labels == ["A", "B", "C"] and state.step == border + 1
+        assert list(state.stories) == [0, 1, 2]
+        await play.press("left_square_bracket", "left_square_bracket")
+        assert play.app.chrome.past == border - 1 and len(play.app.frame.visible_requests) == 2
+        assert state.at(last - 1).used > 0 and state.at(border).used == 0
+        await play.press("end", "m", "home", "M")
+        await play.tick()
+        assert "DIFFERENCE" in play.text
+
+
+async def test_a_restart_ends_what_it_leaves_behind(tmp_path):
+    async with playing(tmp_path) as play:
+        await play.add(1, tokens=30)
+        await play.tick(3)
+        play.app.session.restart({}, [])
+        await play.tick()
+        (story,) = play.app.session.state.stories.values()
+        assert story.ended == 4
+        assert "engine stopped" in play.text
 
 
 async def test_a_long_step_says_so(tmp_path):

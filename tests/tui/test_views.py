@@ -185,7 +185,7 @@ def test_unknown_numbers_are_dashes() -> None:
 def test_the_past_is_marked_and_only_changes_are_bright() -> None:
     panel = compose(rush().state, replace(busy_chrome(), past=316, mark=300), DARK, 120, 36)
     text = screen_text(panel.rows)
-    assert "PAST −39" in text and "bright: 25 changed" in text
+    assert "PAST −39" in text and "physical: 25 changed" in text
     amber = DARK.roles["amber_on"]
     assert any(s.style and s.style.bgcolor and s.style.bgcolor.name == amber for s in panel.rows[0])
 
