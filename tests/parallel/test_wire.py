@@ -21,7 +21,8 @@ CPU = torch.device("cpu")
 @pytest.mark.parametrize("depth", [0, 1])
 def test_a_plan_that_travels_makes_the_same_batch(windows, depth):
     """With chunks, shared prefixes, recycled pages, both kinds of preemption, forks and ids in flight."""
-    scheduler = build(26 * len(windows), windows, host_blocks=12, max_batch_tokens=20, max_requests_per_batch=6)
+    pool = 13 if windows == (6,) else 26 * len(windows)
+    scheduler = build(pool, windows, host_blocks=12, max_batch_tokens=20, max_requests_per_batch=6)
     encoder = PlanEncoder(scheduler.layout)
     decoder = PlanDecoder(scheduler.layout, CPU, 6)
     builder = BatchBuilder(scheduler.layout, CPU, 6)
