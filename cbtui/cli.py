@@ -22,6 +22,7 @@ from cbtui.options import (
     read_size,
     with_options,
 )
+from cbtui.ranks import follow, follows, leading
 from cbtui.version import __version__
 from engine.core.errors import ConfigError, EngineError, LoadError
 
@@ -57,7 +58,7 @@ def run(arguments: Sequence[str]) -> int:
     """Runs the command line and returns the exit code. Every expected failure becomes one line on standard error."""
     try:
         command = typer.main.get_command(app)
-        with command.make_context("cbtui", list(arguments)) as context:
+        with command.make_context("cbtui", list(arguments)) as context, leading():
             command.invoke(context)
         sys.stdout.flush()
         return 0
@@ -110,6 +111,8 @@ def monitor(ctx: typer.Context, **values: Any) -> None:
     from cbtui.theme import THEME_NAMES
 
     choices = read_choices(values)
+    if follows():
+        raise typer.Exit(follow(choices))
     if values["theme"] is not None and values["theme"] not in THEME_NAMES:
         raise OptionError(f"--theme {values['theme']}: there are {', '.join(THEME_NAMES)}.")
     from cbtui.forms import real, whole
@@ -146,7 +149,8 @@ def generate(**values: Any) -> None:
     """Runs the given prompts, or one read from standard input."""
     from cbtui.headless import generate as run_prompts
 
-    raise typer.Exit(run_prompts(read_choices(values), as_json=bool(values["json"])))
+    choices = read_choices(values)
+    raise typer.Exit(follow(choices) if follows() else run_prompts(choices, as_json=bool(values["json"])))
 
 
 @app.command(epilog=_EPILOG, help="Measure how quick the engine is with a model on this machine.")
@@ -160,7 +164,8 @@ def bench(**values: Any) -> None:
     from cbtui.bench import bench as measure
 
     no_requests = {option.name: None for option in REQUEST_OPTIONS}
-    raise typer.Exit(measure(read_choices({**no_requests, **values}), as_json=bool(values["json"])))
+    choices = read_choices({**no_requests, **values})
+    raise typer.Exit(follow(choices) if follows() else measure(choices, as_json=bool(values["json"])))
 
 
 @app.command()

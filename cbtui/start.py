@@ -15,6 +15,7 @@ from cbtui.options import WATCHABLE, WATCHABLE_BLOCKS, Choices, OptionError
 from cbtui.promptfile import PromptFileError, read_prompts
 from engine.core.errors import LoadError
 from engine.models.known import KNOWN
+from engine.parallel.launch import launched
 
 if TYPE_CHECKING:
     from engine.blueprint import Blueprint
@@ -28,6 +29,10 @@ def default_threads() -> tuple[int, str]:
     """CPU threads for the model, and why: the physical cores this process may use, one of them left to the screen."""
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     physical = min(psutil.cpu_count(logical=False) or usable, usable)
+    launch = launched()
+    if launch is not None:
+        share = max(1, physical // launch.local_size)
+        return share, f"{physical} physical core{'s' if physical > 1 else ''} for {launch.local_size} ranks"
     if physical > 2:
         return physical - 1, f"{physical} physical cores, one left to the screen"
     return physical, f"{physical} physical core{'s' if physical > 1 else ''}"

@@ -3,14 +3,17 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from engine.core.errors import ConfigError, LoadError
 from engine.models.devices import Choice, check_attention, check_download, choose_device
-from engine.models.find import find
+from engine.models.find import Place, find
 from engine.models.known import KnownModel
 from engine.models.opening import open_folder, open_gguf
 from engine.models.progress import LoadProgress, Reporter
+
+if TYPE_CHECKING:
+    from engine.parallel.loading import Together
 
 ATTENTION = ("auto", "eager", "sdpa", "flash_attention_2", "flash_attention_3")
 
@@ -52,7 +55,7 @@ def load(
     allow_fetch: Callable[[KnownModel], bool] | None = None,
     cache: Path | None = None,
 ) -> Loaded:
-    """Loads a model and its tokenizer.
+    """Loads a model and its tokenizer. Under ``torchrun`` each process loads its part, and all of them must call this.
 
     Args:
         name: a known short name, a local folder, a ``.gguf`` file, ``owner/name`` on the hub, or
@@ -72,20 +75,21 @@ def load(
         raise LoadError(f"{attn!r} is not an attention backend.", f"There are {', '.join(ATTENTION)}.")
     reporter = Reporter(progress)
     reporter.report("looking", name)
-    chosen_device = choose_device(device)
+    together = _together()
+    chosen_device = choose_device(device) if together is None else together.device(device)
     check_attention(attn, chosen_device.value)
-    place = find(
-        name,
-        reporter,
-        trust_remote_code,
-        allow_fetch,
-        cache,
-        room=lambda need: check_download(need, chosen_device.value),
-    )
+
+    def look() -> Place:
+        room = None if together is not None else lambda need: check_download(need, chosen_device.value)
+        return find(name, reporter, trust_remote_code, allow_fetch, cache, room=room)
+
+    place = look() if together is None else together.place(look)
     if place.gguf:
+        if together is not None:
+            together.check(place, None)
         opened = open_gguf(place, chosen_device.value, dtype, attn, reporter)
     else:
-        opened = open_folder(place, chosen_device.value, dtype, attn, trust_remote_code, reporter)
+        opened = open_folder(place, chosen_device.value, dtype, attn, trust_remote_code, reporter, together)
     facts = _facts(opened.model, place.name)
     reporter.report("ready", f"{place.name} on {chosen_device.value} in {opened.dtype.value}", 1.0)
     return Loaded(
@@ -100,6 +104,18 @@ def load(
         facts=facts,
         seconds=reporter.seconds,
     )
+
+
+def _together() -> "Together | None":
+    """What loads a model in parts, when a launcher started several processes."""
+    from engine.parallel.launch import launched
+
+    launch = launched()
+    if launch is None:
+        return None
+    from engine.parallel.loading import Together
+
+    return Together(launch)
 
 
 def chat_prompt(tokenizer: Any, text: str, enabled: bool = True) -> list[int]:

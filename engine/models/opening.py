@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from engine.core.errors import LoadError
 from engine.models.devices import Choice, choose_dtype
@@ -11,6 +11,9 @@ from engine.models.find import Place
 from engine.models.gguf_header import read_header
 from engine.models.progress import Reporter
 from engine.models.weights import check_weights, count_weights, quiet_transformers, read_folder, read_gguf
+
+if TYPE_CHECKING:
+    from engine.parallel.loading import Together
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,19 +46,30 @@ def open_gguf(place: Place, device: str, dtype: str, attn: str, reporter: Report
 
 
 def open_folder(
-    place: Place, device: str, dtype: str, attn: str, trust_remote_code: bool, reporter: Reporter
+    place: Place,
+    device: str,
+    dtype: str,
+    attn: str,
+    trust_remote_code: bool,
+    reporter: Reporter,
+    together: "Together | None" = None,
 ) -> Opened:
-    """A folder with config, tokenizer and safetensors weights. Raises ``LoadError``."""
+    """A folder with config, tokenizer and safetensors weights, or this rank's part of it. Raises ``LoadError``."""
     config = _config(place, trust_remote_code)
     num_parameters = count_weights(check_weights(place.path))
-    chosen = choose_dtype(dtype, device, num_parameters)
+    if together is None:
+        chosen, placed = choose_dtype(dtype, device, num_parameters), None
+    else:
+        together.check(place, config)
+        share = together.weights_here(num_parameters)
+        chosen, placed = together.dtype(lambda: choose_dtype(dtype, device, share)), together.placed()
     reporter.report("reading", "the tokenizer")
     tokenizer = _tokenizer(place, trust_remote_code)
     detail = f"{_millions(num_parameters)} weights as {chosen.value}"
     reporter.report("reading", detail)
     with _no_memory(place, device), quiet_transformers(reporter, detail):
         try:
-            model = read_folder(place.path, chosen.value, device, attn, config, trust_remote_code)
+            model = read_folder(place.path, chosen.value, device, attn, config, trust_remote_code, placed)
         except (ValueError, KeyError, OSError, ImportError, NotImplementedError) as error:
             raise LoadError(f"The weights in {place.path} cannot be read: {_short(error)}") from error
     return Opened(model, tokenizer, chosen, num_parameters)

@@ -58,8 +58,16 @@ def read_gguf(path: Path, dtype: str, device: str, attn: str = "auto") -> tuple[
     return _with_attention(model, attn), tokenizer
 
 
-def read_folder(path: Path, dtype: str, device: str, attn: str, config: Any, remote_code: bool) -> Any:
-    """The model of a folder with safetensors weights, in ``dtype`` on ``device``."""
+def read_folder(
+    path: Path,
+    dtype: str,
+    device: str,
+    attn: str,
+    config: Any,
+    remote_code: bool,
+    placed: dict[str, Any] | None = None,
+) -> Any:
+    """The model of a folder with safetensors weights, in ``dtype`` on ``device``, or as ``placed`` says."""
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -70,7 +78,7 @@ def read_folder(path: Path, dtype: str, device: str, attn: str, config: Any, rem
         use_safetensors=True,
         local_files_only=True,
         trust_remote_code=remote_code,
-        **_placed(device),
+        **(_placed(device) if placed is None else placed),
         **_attending(attn),
     )
     return _with_attention(model, attn)

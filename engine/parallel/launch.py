@@ -96,3 +96,11 @@ def _store():  # type: ignore[no-untyped-def]
     from torch.distributed.distributed_c10d import _get_default_store
 
     return _get_default_store()
+
+
+def part() -> None:
+    """Leave the other processes, if this one was connected to them."""
+    import torch.distributed as dist
+
+    if dist.is_available() and dist.is_initialized():
+        dist.destroy_process_group()
