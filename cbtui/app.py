@@ -1,6 +1,7 @@
 """The application: keys and clicks in, one frame out. What the actions do is in ``cbtui.actions``."""
 
 import gc
+import math
 import os
 import sys
 import threading
@@ -22,6 +23,7 @@ from cbtui.foresight import rehearsal_words
 from cbtui.keybar import hints
 from cbtui.keys import ACTIONS, BY_ID, Situation, explains, keymap
 from cbtui.looks import all_themes, css_variables
+from cbtui.pace import Pace, usual_share
 from cbtui.place import CONFIG, Place
 from cbtui.questions import ask_rehearsal
 from cbtui.screens.base import CSS, Dialog
@@ -84,6 +86,7 @@ class MonitorApp(App[int], inherit_bindings=False):
         )
         self.frame = Frame(self.look)
         self._shown = Shown()
+        self.pace = Pace(usual_share() if ticks_per_second else math.inf)
         self.place = Place(self)
         self.want_preview = True
         self._notice_until = 0.0
@@ -128,6 +131,7 @@ class MonitorApp(App[int], inherit_bindings=False):
         if not self.screen_stack:  # the timer outlives the screens by a moment at the end
             return
         self._ticks += 1
+        self.pace.settle()
         self.session.poll(self.clock())
         if self.want_preview and self.chrome.mode == 1:
             self.session.ask_preview()
@@ -140,7 +144,10 @@ class MonitorApp(App[int], inherit_bindings=False):
         if tick is None:
             self.frame.show(self.session.state, self.chrome)
         else:
-            self.frame.show(self.session.state, self.chrome, tick=tick)
+            ready = self.pace.ready
+            if ready:
+                self.pace.begin()
+            self.frame.show(self.session.state, self.chrome, tick=tick, wait=not ready)
         self.place.settle()
 
     def _display(self, screen: Screen[Any], renderable: Any) -> None:

@@ -119,8 +119,11 @@ class Frame(Widget, can_focus=True):
         """The rows as drawn last."""
         return self._rows
 
-    def show(self, state: MonitorState | None, chrome: Chrome, tick: int | None = None) -> None:
-        """Bring the screen up to date with ``state`` and ``chrome``; with ``tick``, a new step waits its turn."""
+    def show(self, state: MonitorState | None, chrome: Chrome, tick: int | None = None, *, wait: bool = False) -> None:
+        """Bring the screen up to date with ``state`` and ``chrome``; with ``tick``, a new step waits its turn.
+
+        ``wait``: the turn of a step that is all that is new has not come.
+        """
         self._state, self._chrome = state, chrome
         width, height = self.size
         if not width or not height:
@@ -132,7 +135,7 @@ class Frame(Widget, can_focus=True):
             return
         only_step = self._drawn[3:] == drawn[3:] and self._drawn[:1] == drawn[:1]
         if tick is not None:
-            if only_step and tick - self._tick < TICKS_PER_FRAME:
+            if only_step and (wait or tick - self._tick < TICKS_PER_FRAME):
                 return
             self._tick = tick
         if state is None or layout.size_class(width, height) == "tiny":
