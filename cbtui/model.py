@@ -130,6 +130,7 @@ class MonitorState:
 
     def apply(self, record: StepRecord) -> None:
         """Fold one record in. Records come in step order; use ``resync`` where some are missing."""
+        packed, record = record, record.opened()
         end_time = record.time + record.spans.total
         self.pauses.take(record)
         for info in record.requests:
@@ -157,7 +158,7 @@ class MonitorState:
             self.log.append(LogEntry(record.step, "setting", text=f"{name} = {record.settings[name]}"))
         note_lives(self.lives, record)
         self._take_series(record)
-        if self.history.append(record):
+        if self.history.append(packed):
             self.history.begin(self.picture.keyframe())
             self._forget()
 

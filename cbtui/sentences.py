@@ -1,6 +1,7 @@
 """Every decision as a sentence with its numbers, in wordings from long to short: the longest that fits is shown."""
 
 import re
+from collections.abc import Sequence
 
 from cbtui.picture import Live
 from cbtui.stories import Story
@@ -267,7 +268,7 @@ def _why_ended(scene: Scene, story: Story, live: Live | None) -> Wordings:
     return (f"finished {at} ({reason}), {count(story.freed, 'block')} given back", f"finished {at} ({reason})")
 
 
-def limit_name(scene: Scene, limit: str, decisions: tuple[Decision, ...]) -> str:
+def limit_name(scene: Scene, limit: str, decisions: Sequence[Decision]) -> str:
     """The binding limit in words, with who it holds up."""
     waiter = first_waiter(decisions)
     name = LIMITS.get(limit, limit)
@@ -276,7 +277,7 @@ def limit_name(scene: Scene, limit: str, decisions: tuple[Decision, ...]) -> str
     return name
 
 
-def idle_reason(scene: Scene, decisions: tuple[Decision, ...]) -> str:
+def idle_reason(scene: Scene, decisions: Sequence[Decision]) -> str:
     """Why a budget that nothing limits is not used up: nobody waits, or whoever waits does so for another request."""
     waiter = next((d for d in decisions if d.verdict in (Verdict.WAIT_ORDER, Verdict.WAIT_IN_FLIGHT)), None)
     if waiter is None:

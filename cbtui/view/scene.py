@@ -1,6 +1,7 @@
 """What one frame is drawn from: the state, the picture of the step shown, the chrome and the theme."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 
@@ -146,7 +147,7 @@ def margin_blocks(share: float, num_blocks: int) -> int:
     return ceil(share * num_blocks - 1e-9)
 
 
-def first_waiter(decisions: tuple[Decision, ...]) -> Decision | None:
+def first_waiter(decisions: Sequence[Decision]) -> Decision | None:
     """The candidate that was left out first for a reason of its own."""
     own = [d for d in decisions if d.verdict in WAITS and d.verdict not in (Verdict.WAIT_ORDER, Verdict.WAIT_IN_FLIGHT)]
     return own[0] if own else None

@@ -4,6 +4,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from engine.core.observe import (
+    CHANGES,
+    DECISIONS,
+    DELTAS,
+    SLICES,
     BlockDelta,
     CommandAck,
     Counters,
@@ -17,12 +21,10 @@ from engine.core.observe import (
     StepRecord,
     TokenOutput,
 )
+from engine.core.packed import Packed
 from engine.core.plan import Slice, StepPlan
-from engine.core.quick import freeze, open_twin
+from engine.core.quick import quick
 from engine.core.request import RequestStatus, SamplingParams, Sequence
-
-open_change = open_twin(SequenceChange)
-open_slice_record = open_twin(SliceRecord)
 
 MAX_WAITING_SHOWN = 1000
 """Keys of the line that a record lists; the true number stands beside them."""
@@ -34,11 +36,11 @@ class StepEvents:
 
     step: int
     requests: tuple[RequestInfo, ...]
-    slices: tuple[SliceRecord, ...]
-    decisions: tuple[Decision, ...]
-    deltas: tuple[BlockDelta, ...]
-    changes: tuple[SequenceChange, ...]
-    outputs: tuple[TokenOutput, ...]
+    slices: Packed[SliceRecord]
+    decisions: Packed[Decision]
+    deltas: Packed[BlockDelta]
+    changes: Packed[SequenceChange]
+    outputs: Packed[TokenOutput]
     counters: Counters
     limit: str
     budget: int
@@ -69,11 +71,15 @@ class StepEvents:
             invariants: what is broken after it; None when that was not checked.
             ranks, plan_bytes: of a split model.
         """
-        return StepRecord(
+        return make_record(
             self.step if step is None else step, time, spans, commands, self.requests, self.slices, self.decisions,
             self.deltas, self.changes, self.outputs, self.counters, self.limit, self.budget, self.rows, self.waiting,
             self.num_waiting, self.settings, next, invariants, ranks, plan_bytes,
         )  # fmt: skip
+
+
+make_events = quick(StepEvents)
+make_record = quick(StepRecord)
 
 
 class Journal:
@@ -102,7 +108,7 @@ class Journal:
         self.plan: StepPlan | None = None
         self.decisions: list[Decision] = []
         self.touched: dict[int, Sequence] = {}
-        self.outputs: list[TokenOutput] = []
+        self.outputs: list[tuple[int, int, float | None]] = []
         self.ended: list[Sequence] = []
         self.settings: dict[str, object] = {}
 
@@ -125,18 +131,17 @@ class Journal:
         self.decided[seq.key] = decision
 
 
-def slice_records(slices: Iterable[Slice]) -> tuple[SliceRecord, ...]:
+def slice_records(slices: Iterable[Slice]) -> Packed[SliceRecord]:
     """Slices without their sequences."""
-    made = [
-        open_slice_record(
+    return SLICES([
+        (
             s.seq.key,
             "decode" if s.samples and s.length == 1 and s.start >= s.seq.num_prompt else "prefill",
             s.length,
             s.start,
         )
         for s in slices
-    ]
-    return freeze(made, SliceRecord)
+    ])  # fmt: skip
 
 
 def place_of(seq: Sequence) -> str:
@@ -153,18 +158,27 @@ def change_of(seq: Sequence) -> SequenceChange:
     return changes_of((seq,))[0]
 
 
-def changes_of(seqs: Iterable[Sequence]) -> tuple[SequenceChange, ...]:
+def changes_of(seqs: Iterable[Sequence]) -> Packed[SequenceChange]:
     """The visible values of sequences now."""
     over = RequestStatus.FINISHED
-    made = [
-        open_change(
+    return CHANGES([
+        (
             s.key, s.status, "running" if s.row >= 0 and s.status < over else place_of(s), s.computed, len(s.tokens),
             s.row, s.cached_tokens, s.preemptions, s.recomputed, len(s.host), s.first_token_time, s.finish_reason,
             s.error,
         )
         for s in seqs
-    ]  # fmt: skip
-    return freeze(made, SequenceChange)
+    ])  # fmt: skip
+
+
+def decisions_of(decisions: Iterable[Decision]) -> Packed[Decision]:
+    """Decisions as they are recorded."""
+    return DECISIONS([(d.seq, d.verdict, d.a, d.b) for d in decisions])
+
+
+def deltas_of(deltas: Iterable[BlockDelta]) -> Packed[BlockDelta]:
+    """Block changes as they are recorded."""
+    return DELTAS([(d.op, d.block, d.seq, d.group, d.index, d.other) for d in deltas])
 
 
 def info_of(seq: Sequence) -> RequestInfo:

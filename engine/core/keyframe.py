@@ -3,9 +3,19 @@
 from dataclasses import asdict
 from itertools import islice
 
-from engine.core.journal import MAX_WAITING_SHOWN, StepEvents, change_of, changes_of, info_of, slice_records
+from engine.core.journal import (
+    MAX_WAITING_SHOWN,
+    StepEvents,
+    change_of,
+    changes_of,
+    decisions_of,
+    deltas_of,
+    info_of,
+    make_events,
+    slice_records,
+)
 from engine.core.layout import TRASH_BLOCK
-from engine.core.observe import BlockView, Keyframe, SequenceView, StepRecord
+from engine.core.observe import OUTPUTS, BlockView, Keyframe, SequenceView, StepRecord
 from engine.core.request import Sequence
 from engine.core.state import State
 
@@ -35,14 +45,14 @@ def collect_events(state: State, step: int | None) -> StepEvents:
     for seq in journal.departed:
         journal.decided.pop(seq.key, None)
     journal.departed = journal.ended
-    events = StepEvents(
+    events = make_events(
         state.step if step is None else step,
         tuple(journal.requests),
-        slice_records(journal.plan.slices) if journal.plan else (),
-        tuple(journal.decisions),
-        tuple(journal.deltas),
+        slice_records(journal.plan.slices if journal.plan else ()),
+        decisions_of(journal.decisions),
+        deltas_of(journal.deltas),
         changes_of(journal.touched.values()),
-        tuple(journal.outputs),
+        OUTPUTS(journal.outputs),
         state.counters(),
         journal.plan.limit if journal.plan else "",
         settings.max_batch_tokens,

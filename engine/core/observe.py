@@ -7,8 +7,10 @@ numbers, strings and tuples, so they may cross threads, be kept, pickled and com
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass, field, replace
 
+from engine.core.packed import PackedKind
 from engine.core.request import FinishReason, RequestStatus
 
 
@@ -148,6 +150,13 @@ class TokenOutput:
     logprob: float | None = None
 
 
+SLICES = PackedKind(SliceRecord, "SLICES")
+DECISIONS = PackedKind(Decision, "DECISIONS")
+DELTAS = PackedKind(BlockDelta, "DELTAS")
+CHANGES = PackedKind(SequenceChange, "CHANGES")
+OUTPUTS = PackedKind(TokenOutput, "OUTPUTS")
+
+
 @dataclass(frozen=True, slots=True)
 class CommandAck:
     """A command that took effect (or was refused) at the start of this step.
@@ -210,8 +219,8 @@ class Counters:
 class PlanPreview:
     """What the next step would do if nothing else arrived: a dry run on a copy of the scheduler's state."""
 
-    slices: tuple[SliceRecord, ...]
-    decisions: tuple[Decision, ...]
+    slices: Seq[SliceRecord]
+    decisions: Seq[Decision]
     limit: str
     num_tokens: int
 
@@ -237,6 +246,7 @@ class StepRecord:
 
     ``requests`` are the sequences that entered; ``changes`` the new values of all that changed; ``deltas`` the block
     changes in the order they happened. ``time`` is when the step started, in seconds on the engine's monotonic clock.
+    What there are many of comes as ``Packed``, made when it is read, or as plain tuples (see ``opened``).
     ``settings`` names scheduler settings that took effect at the start of this step (name -> value), usually empty.
     """
 
@@ -245,11 +255,11 @@ class StepRecord:
     spans: Spans
     commands: tuple[CommandAck, ...]
     requests: tuple[RequestInfo, ...]
-    slices: tuple[SliceRecord, ...]
-    decisions: tuple[Decision, ...]
-    deltas: tuple[BlockDelta, ...]
-    changes: tuple[SequenceChange, ...]
-    outputs: tuple[TokenOutput, ...]
+    slices: Seq[SliceRecord]
+    decisions: Seq[Decision]
+    deltas: Seq[BlockDelta]
+    changes: Seq[SequenceChange]
+    outputs: Seq[TokenOutput]
     counters: Counters
     limit: str
     budget: int
@@ -265,6 +275,13 @@ class StepRecord:
     """what each process of a split model waited for; empty when the model is in one piece."""
     plan_bytes: int = 0
     """size of the plan as it was sent to the other processes, 0 when there are none."""
+
+    def opened(self) -> "StepRecord":
+        """The same record with plain tuples, for a reader that looks at it more than once."""
+        return replace(
+            self, slices=tuple(self.slices), decisions=tuple(self.decisions), deltas=tuple(self.deltas),
+            changes=tuple(self.changes), outputs=tuple(self.outputs),
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,15 +5,11 @@ from typing import NamedTuple
 
 from engine.core.errors import InvariantError
 from engine.core.lifecycle import depart, end
-from engine.core.observe import TokenOutput
 from engine.core.plan import StepPlan, StepResult
 from engine.core.preemption import drop_work
-from engine.core.quick import freeze, open_twin
 from engine.core.request import FinishReason, RequestStatus, Sequence
 from engine.core.state import Flight, State
 from engine.core.stop import TextOf, end_of
-
-open_output = open_twin(TokenOutput)
 
 
 class TokenEvent(NamedTuple):
@@ -47,8 +43,7 @@ def apply_result(state: State, plan: StepPlan, result: StepResult, now: float, t
         state.totals.prompt_tokens += flight.prompt_tokens
     state.cache.host.settle(plan.step)
     if state.journal.on:
-        made = [open_output(seq.key, token, logprob) for seq, token, logprob in outcome.tokens]
-        state.journal.outputs.extend(freeze(made, TokenOutput))
+        state.journal.outputs.extend([(seq.key, token, logprob) for seq, token, logprob in outcome.tokens])
     return outcome
 
 

@@ -3,6 +3,7 @@
 import heapq
 from collections import deque
 from dataclasses import dataclass, fields, replace
+from operator import attrgetter
 
 from engine.core.cache import PagedCache
 from engine.core.journal import Journal
@@ -10,9 +11,13 @@ from engine.core.layout import CacheLayout, SchedulerSettings
 from engine.core.observe import Counters, Decision
 from engine.core.plan import StepPlan
 from engine.core.policy import margin_blocks
+from engine.core.quick import quick
 from engine.core.request import Sequence
 from engine.core.stop import StopText
 from engine.core.waiting import WaitingLine
+
+make_counters = quick(Counters)
+totals_of = attrgetter(*[f.name for f in fields(Counters)])
 
 
 class Totals:
@@ -43,7 +48,7 @@ class Totals:
             setattr(self, name, 0)
 
     def freeze(self) -> Counters:
-        return Counters(*[getattr(self, name) for name in self.__slots__])
+        return make_counters(*totals_of(self))
 
     def copy(self) -> "Totals":
         twin = Totals()
