@@ -40,6 +40,9 @@ TERMS: Mapping[str, str] = {
     "equal to the table entries, published pages with the right tokens. A broken one holds the engine at that step.",
     "tok/s": "Output tokens of all requests per second, over the last seconds.",
     "steps/s": "Steps per second, over the last seconds; when a pace is set, the pace.",
+    "ranks": "The processes that hold a model together, each a part of every layer. Rank 0 plans and sends the plan to "
+    "the others. Each waits for the plan and until all are ready for it, after a pause of the engine that long more; "
+    "and in the step before it waited for the others' parts of the tensors. The longest sum is shown.",
     "LIVE": "The latest step is shown and followed.",
     "PAST": "A kept step is shown; the engine goes on or stands still as it was told.",
     "FROZEN": "The view stands still; the engine runs on.",

@@ -3,6 +3,7 @@
 from cbtui.sentences import count
 from cbtui.view.cells import Panel, Part, Row, RowBuilder, blank, choose, clip, heading
 from cbtui.view.chrome import ConfigField, Hit
+from cbtui.view.figures import ranks
 from cbtui.view.scene import Scene
 
 _HELP = {
@@ -81,6 +82,7 @@ def _cache(scene: Scene, width: int) -> list[Row]:
         ("CPU pool", count(slots, "block") if slots else "off: who loses its place is computed again"),
         ("margin", f"{count(scene.margin, 'block')} kept usable when a new prompt comes in" if scene.margin else "off"),
         ("prefix cache", "on" if picture.settings.get("allow_block_sharing") else "off"),
+        *(("ranks", "; ".join(figure.sums)) for figure in ranks(scene)),
     ):
         row = RowBuilder(width, dim).put(f"   {name:<15}"[:width])
         rows.append(row.put(choose((words,), row.left, theme.glyphs.ellipsis), text).done())

@@ -37,8 +37,8 @@ def number(value: float | None) -> str:
 def figures(scene: Scene) -> tuple[Figure, ...]:
     """All figures, in the order of the first line."""
     return (
-        _step(scene), *_rates(scene), _policy(scene), *_places(scene), *latencies(scene), hits(scene), _blocks(scene),
-        _lamp(scene),
+        _step(scene), *_rates(scene), _policy(scene), *_places(scene), *latencies(scene), hits(scene), *ranks(scene),
+        _blocks(scene), _lamp(scene),
     )  # fmt: skip
 
 
@@ -131,6 +131,21 @@ def hits(scene: Scene) -> Figure:
         return Figure("hits", "prompt hits", "--", meaning, ("nothing was looked up yet",))
     line = f"{found} of {count(asked, 'token')} in {count(counters.lookups, 'look-up')} = {percent(found / asked)}"
     return Figure("hits", "prompt hits", f"{100 * found / asked:.0f}%", meaning, (line,))
+
+
+def ranks(scene: Scene) -> tuple[Figure, ...]:
+    """The processes a model is split over, and the longest any of them waited; nothing for a model in one piece."""
+    record = scene.batch
+    if record is None or not record.ranks:
+        return ()
+    lines = []
+    for wait in record.ranks:
+        tensors = f" + {seconds(wait.tensors)} for tensors" if wait.tensors >= 0 else ", for tensors not known"
+        lines.append(f"rank {wait.rank} waited {seconds(wait.plan)} for the plan{tensors}")
+    lines.append(f"the plan of step {record.step} had {count(record.plan_bytes, 'byte')}")
+    longest = max(wait.plan + max(0.0, wait.tensors) for wait in record.ranks)
+    value = f"{len(record.ranks)}, wait {seconds(longest)}"
+    return (Figure("ranks", "ranks", value, TERMS["ranks"], tuple(lines)),)
 
 
 def _blocks(scene: Scene) -> Figure:

@@ -7,7 +7,7 @@ from rich.style import Style
 from cbtui.theme import Theme
 from cbtui.view.cells import Panel, Part, RowBuilder, Span, choose, clip, keep_parts, width_of
 from cbtui.view.chrome import Chrome, Hit, KeyHint
-from cbtui.view.figures import Figure, hits, latencies, number
+from cbtui.view.figures import Figure, hits, latencies, number, ranks
 from cbtui.view.scene import Scene
 
 
@@ -164,7 +164,7 @@ def _figures(scene: Scene, width: int, bg: str) -> list[Part]:
         Part(((number(tokens), strong), (" tok/s", dim)), 70, ("figure", "tok/s")),
     ]
     if width >= 150:
-        parts += _quantiles([*latencies(scene), hits(scene)], dim, strong)
+        parts += _quantiles([*ranks(scene), *latencies(scene), hits(scene)], dim, strong)
     spans: list[Span] = [("blocks ", dim), (str(picture.used), strong), (f"/{picture.num_blocks}", dim)]
     if width >= 100:
         share = picture.used / max(1, picture.num_blocks)
