@@ -2,14 +2,14 @@
 
 import contextlib
 import os
+import shutil
 import signal
 import sys
 import tempfile
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from engine.core.errors import ConfigError, LoadError
 from engine.parallel.launch import launched
@@ -31,7 +31,7 @@ def follows() -> bool:
 def follow(choices: "Choices") -> int:
     """Load this rank's part of the model and serve rank 0 until it ends.
 
-    What is written meanwhile goes to a file, which is named when something goes wrong. A rank that fails while the
+    What is written meanwhile is kept aside, and told when something goes wrong here. A rank that fails while the
     engine runs ends with 0: rank 0 tells the cause, and must not be ended by the launcher before it has.
     """
     from cbtui.start import load_model
@@ -42,56 +42,53 @@ def follow(choices: "Choices") -> int:
     with _silence(launch.rank) as say:
         try:
             from engine.parallel.attach import follow as serve
+            from engine.parallel.loading import SaidByRank0
             from engine.parallel.ranks import RankError
 
-            serve(load_model(choices).model)
+            with contextlib.suppress(SaidByRank0):
+                serve(load_model(choices).model)
         except (LoadError, ConfigError) as error:
             say(str(error))
             return FAILED_TO_LOAD
-        except RankError as error:
-            print(error, file=sys.stderr)  # into the file
-            say("", keep=True)
+        except RankError:
+            pass  # rank 0 tells it
         except Exception as error:
             import traceback
 
             traceback.print_exc()
-            say(f"{type(error).__name__}: {error}", keep=True)
+            say(f"{type(error).__name__}: {error} (more in {say.keep()})")
     return 0
 
 
 @contextlib.contextmanager
 def _silence(rank: int) -> Iterator["_Say"]:
-    """Standard output and error go to a file; what is called inside speaks to the real standard error."""
-    handle, name = tempfile.mkstemp(prefix=f"cbtui-rank{rank}-", suffix=".log")
-    sys.stdout.flush()
-    sys.stderr.flush()
-    real = os.dup(2)
-    say = _Say(rank, real, name)
-    os.dup2(handle, 1)
-    os.dup2(handle, 2)
-    os.close(handle)
-    try:
+    """Standard output and error are kept aside; what is called inside speaks to the real standard error."""
+    with tempfile.TemporaryFile() as log:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        say = _Say(rank, os.dup(2), log)
+        os.dup2(log.fileno(), 1)
+        os.dup2(log.fileno(), 2)
         yield say
-    finally:
-        with contextlib.suppress(OSError):
-            sys.stdout.flush()
-            sys.stderr.flush()
-        if not say.keep:
-            Path(name).unlink(missing_ok=True)
 
 
 class _Say:
     """Tells a person, on the real standard error."""
 
-    def __init__(self, rank: int, descriptor: int, log: str) -> None:
+    def __init__(self, rank: int, descriptor: int, log: IO[bytes]) -> None:
         self._rank, self._descriptor, self._log = rank, descriptor, log
-        self.keep = False
 
-    def __call__(self, message: str, *, keep: bool = False) -> None:
-        self.keep = self.keep or keep
-        if message:
-            where = f" (its output: {self._log})" if keep else ""
-            os.write(self._descriptor, f"cbtui: rank {self._rank}: {message}{where}\n".encode())
+    def __call__(self, message: str) -> None:
+        os.write(self._descriptor, f"cbtui: rank {self._rank}: {message}\n".encode())
+
+    def keep(self) -> str:
+        """What was written so far goes to a file; its name."""
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self._log.seek(0)
+        with tempfile.NamedTemporaryFile(prefix=f"cbtui-rank{self._rank}-", suffix=".log", delete=False) as kept:
+            shutil.copyfileobj(self._log, kept)
+        return kept.name
 
 
 @contextlib.contextmanager
@@ -110,7 +107,8 @@ def leading() -> Iterator[None]:
     over = threading.Event()
     if sys.stdout.isatty() and hasattr(signal, "SIGWINCH"):
         # The launcher starts its processes in a session of their own, where no signal tells of a new size.
-        threading.Thread(target=_watch_size, args=(over,), name="terminal-size", daemon=True).start()
+        args = (over, sys.stdout.fileno())  # the monitor puts something else in the place of standard output
+        threading.Thread(target=_watch_size, args=args, name="terminal-size", daemon=True).start()
     try:
         yield
     finally:
@@ -122,12 +120,12 @@ def leading() -> Iterator[None]:
             part()
 
 
-def _watch_size(over: threading.Event) -> None:
+def _watch_size(over: threading.Event, descriptor: int) -> None:
     """Sends the signal that a terminal of another size sends."""
-    size = os.get_terminal_size(sys.stdout.fileno())
+    size = os.get_terminal_size(descriptor)
     while not over.wait(LOOK):
         with contextlib.suppress(OSError):
-            now = os.get_terminal_size(sys.stdout.fileno())
+            now = os.get_terminal_size(descriptor)
             if now != size:
                 size = now
                 os.kill(os.getpid(), signal.SIGWINCH)

@@ -10,6 +10,10 @@ from engine.parallel.launch import Launch, hear, join, say
 from engine.parallel.sharding import check_config
 
 
+class SaidByRank0(LoadError):
+    """What every rank finds wrong alike; one of them is enough to say it."""
+
+
 class Together:
     """This process among those that load one model. Building it connects them.
 
@@ -24,7 +28,7 @@ class Together:
     def device(self, asked: str) -> Choice:
         """The device all ranks compute on. Raises LoadError when another one was asked for."""
         if asked not in ("auto", self._kind):
-            raise LoadError(
+            raise self._error(
                 f"--device {asked} is not possible on {self.launch.size} ranks: here they compute on {self._kind}.",
                 "Leave --device out; each rank takes a device of its own.",
             )
@@ -55,13 +59,16 @@ class Together:
     def check(self, place: Place, config: Any) -> None:
         """Raises LoadError when the model cannot be divided over so many ranks."""
         if place.gguf:
-            raise LoadError(
+            raise self._error(
                 f"{place.path} is a GGUF file, which cannot be read in parts.", "Take a safetensors folder."
             )
         try:
             check_config(config, self.launch.size)
         except ConfigError as error:
-            raise LoadError(f"{place.name} cannot be split: {error}.") from error
+            raise self._error(f"{place.name} cannot be split: {error}.") from error
+
+    def _error(self, message: str, hint: str = "") -> LoadError:
+        return (LoadError if self.launch.leads else SaidByRank0)(message, hint)
 
     def placed(self) -> dict[str, Any]:
         """Arguments of ``from_pretrained`` in place of a ``device_map``."""
