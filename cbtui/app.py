@@ -25,7 +25,9 @@ from cbtui.keys import ACTIONS, BY_ID, Situation, explains, keymap
 from cbtui.looks import all_themes, css_variables
 from cbtui.pace import Pace, usual_share
 from cbtui.place import CONFIG, Place
+from cbtui.player import Player
 from cbtui.questions import ask_rehearsal
+from cbtui.scenarios.plot import Scenario
 from cbtui.screens.base import CSS, Dialog
 from cbtui.screens.words import Words
 from cbtui.session import LONG_STEP, LaunchOptions, Session
@@ -88,6 +90,7 @@ class MonitorApp(App[int], inherit_bindings=False):
         self._shown = Shown()
         self.pace = Pace(usual_share() if ticks_per_second else math.inf)
         self.place = Place(self)
+        self.player = Player(self.session)
         self.want_preview = True
         self._notice_until = 0.0
         self._ticks = 0
@@ -122,7 +125,22 @@ class MonitorApp(App[int], inherit_bindings=False):
         self._draw()
         if self._ticks_per_second:
             self.set_interval(1 / self._ticks_per_second, self.tick)
-        self.call_after_refresh(self.session.load)
+        self.call_after_refresh(self._open)
+
+    def _open(self) -> None:
+        """The first thing after the first frame: a scenario, or the model and the prompts that were given."""
+        if self.session.launch.scenario is None:
+            self.session.load()
+        else:
+            self.play(self.session.launch.scenario)
+
+    def play(self, scenario: Scenario) -> None:
+        """Begins a scenario and shows what it is about."""
+        if self.player.begin(scenario):
+            self.change(
+                mode=scenario.mode, past=None, frozen=False, filter="", difference=False, maximised=None, mark=None,
+                map_view=scenario.map_view or self.chrome.map_view,
+            )  # fmt: skip
 
     # ---- drawing
 
@@ -133,6 +151,7 @@ class MonitorApp(App[int], inherit_bindings=False):
         self._ticks += 1
         self.pace.settle()
         self.session.poll(self.clock())
+        self.player.poll()
         if self.want_preview and self.chrome.mode == 1:
             self.session.ask_preview()
         self._draw(self._ticks)
@@ -195,6 +214,7 @@ class MonitorApp(App[int], inherit_bindings=False):
             loading=None if loading is None else replace(loading, seconds=round(loading.seconds, 1)),
             block_bytes=session.block_bytes,
             config=session.config_fields,
+            caption=self.player.line(past, self.keys),
         )
         return replace(chrome, keys=hints(self._situation(chrome), chrome.mode, self.keys))
 
@@ -221,6 +241,8 @@ class MonitorApp(App[int], inherit_bindings=False):
             mode=chrome.mode,
             pane=self.place.pane,
             hung=session.hung,
+            scenario=self.player.title,
+            played=self.player.scenario is not None,
         )
 
     @property

@@ -1,4 +1,4 @@
-"""The ``cbtui`` command: the monitor, ``generate``, ``info`` and ``models``.
+"""The ``cbtui`` command: the monitor, ``generate``, ``bench``, ``scenarios``, ``info`` and ``models``.
 
 Exit codes: 0 all went well; 1 a request failed or was refused; 2 an option or a file of prompts is not right; 3 the
 model cannot be loaded; 4 the engine failed; 130 interrupted; 141 nobody reads the output any more.
@@ -23,6 +23,7 @@ from cbtui.options import (
     with_options,
 )
 from cbtui.ranks import follow, follows, leading
+from cbtui.scenarios.plot import ScenarioError
 from cbtui.version import __version__
 from engine.core.errors import ConfigError, EngineError, LoadError
 
@@ -73,6 +74,8 @@ def run(arguments: Sequence[str]) -> int:
         return _fail("interrupted", INTERRUPTED)
     except OptionError as error:
         return _fail(str(error), USAGE)
+    except ScenarioError as error:
+        return _fail(f"{str(error).rstrip('.')}.", USAGE)
     except ConfigError as error:
         return _fail(f"the configuration cannot be used: {error}", USAGE)
     except LoadError as error:
@@ -108,7 +111,7 @@ def monitor(ctx: typer.Context, **values: Any) -> None:
             flag = "--" + given[0].replace("_", "-")
             raise OptionError(f"{flag} stands before {ctx.invoked_subcommand}; options of a command stand behind it.")
         return
-    from cbtui.theme import THEME_NAMES
+    from cbtui.theme import THEME_NAMES, theme_named
 
     choices = read_choices(values)
     if follows():
@@ -116,11 +119,25 @@ def monitor(ctx: typer.Context, **values: Any) -> None:
     if values["theme"] is not None and values["theme"] not in THEME_NAMES:
         raise OptionError(f"--theme {values['theme']}: there are {', '.join(THEME_NAMES)}.")
     from cbtui.forms import real, whole
+    from cbtui.scenarios import find_scenario
+    from cbtui.scenarios.find import FIRST
 
+    scenario = None
+    if values["scenario"] is not None:
+        scenario = find_scenario(values["scenario"])
+    elif not (choices.own_model or choices.prompts or choices.prompts_file or values["once"]):
+        scenario = find_scenario(FIRST)
+    if scenario is not None and (choices.prompts or choices.prompts_file):
+        raise OptionError("--scenario brings its own prompts; leave --prompt and --prompts-file out.")
     steps = read_option(values, "steps", whole("steps", 1))
     size = read_option(values, "size", read_size, (120, 36))
     mode = read_option(values, "mode", whole("mode", 1, 6), 1)
     rate = read_option(values, "rate", real("steps per second", 0, 1000, open_low=True))
+    if values["once"] and scenario is not None:
+        from cbtui.scenarios.frames import print_frames
+
+        look = theme_named(values["theme"] or "dark", ascii_only=bool(values["ascii"]))
+        raise typer.Exit(print_frames(choices, scenario, size, look, values["mode"] and mode))
     if values["once"]:
         from cbtui.headless import once
 
@@ -129,7 +146,13 @@ def monitor(ctx: typer.Context, **values: Any) -> None:
 
     raise typer.Exit(
         launch(
-            choices, mode=mode, theme=values["theme"], ascii=values["ascii"], rate=rate, paused=bool(values["paused"])
+            choices,
+            mode=mode,
+            theme=values["theme"],
+            ascii=values["ascii"],
+            rate=rate,
+            paused=bool(values["paused"]),
+            scenario=scenario,
         )
     )
 
@@ -175,6 +198,20 @@ def info() -> None:
 
     for line in lines():
         typer.echo(line)
+
+
+@app.command()
+def scenarios() -> None:
+    """The scenarios at hand: names for --scenario, titles, and the model each is made for."""
+    from cbtui.scenarios.find import all_scenarios, own_folder
+
+    shelf = all_scenarios()
+    wide = max(len(scenario.name) for scenario in shelf.scenarios)
+    for scenario in shelf.scenarios:
+        typer.echo(f"{scenario.name:<{wide}}  {scenario.title:<42}  {scenario.model}")
+    for problem in shelf.problems:
+        typer.echo(f"cbtui: {problem}", err=True)
+    typer.echo(f"Your own: files in {own_folder()}, or --scenario path.toml", err=True)
 
 
 @models.command("list")

@@ -91,6 +91,8 @@ class Feed:
             names = self.name_of(added[0].target) if len(added) == 1 else f"{len(added)} requests"
             self._say(f"{names} queued at step {record.step}", "info")
         for ack in record.commands:
+            if ack.kind == "follow" and ack.accepted:
+                continue  # the caption below the HUD tells it
             if ack.kind != "add" or not ack.accepted:
                 self._tell(ack, record.step)
 

@@ -21,6 +21,7 @@ LIVE: tuple[Entry, ...] = (
     ("mark", "", 35),
     ("hard_stop", "", 60),
     ("mode1+mode6", "modes", 70),
+    ("scenarios", "", 55),
     ("theme", "", 20),
     ("palette", "", 30),
     ("help", "", 95),
@@ -84,7 +85,9 @@ def entries(now: Situation, mode: int) -> tuple[Entry, ...]:
         return PAST
     if now.engine in ("stopped", "failed", "detached"):
         return STOPPED
-    return TIMELINE if mode == 4 else LIVE
+    if mode == 4:
+        return TIMELINE
+    return (*LIVE[:2], ("leave", "", 87), ("next_scenario", "", 56), *LIVE[2:]) if now.scenario else LIVE
 
 
 def hints(now: Situation, mode: int, keys: Mapping[str, tuple[str, ...]]) -> tuple[KeyHint, ...]:

@@ -25,6 +25,7 @@ class Situation:
         has_work: some request is not finished.
         rate: steps per second asked for, None for full speed.
         mode: the mode shown, 1 … 6. pane: the pane in focus.
+        scenario: title of the scenario that is played, "" for none. played: one was played in this session.
         hung: seconds a step has been going on since a stop was asked for, once that is too long; else 0.
     """
 
@@ -42,6 +43,8 @@ class Situation:
     mode: int = 1
     pane: str = "requests"
     hung: float = 0.0
+    scenario: str = ""
+    played: bool = False
 
 
 Reason = str | None
@@ -154,6 +157,21 @@ def marked(now: Situation) -> Reason:
     return has_steps(now) or (None if now.mark is not None else "mark a step with m first")
 
 
+def playable(now: Situation) -> Reason:
+    """A scenario can begin: nothing is being loaded."""
+    return "the model is still loading" if now.phase == "loading" else None
+
+
+def playing(now: Situation) -> Reason:
+    """A scenario is being played."""
+    return playable(now) or (None if now.scenario else "no scenario is played")
+
+
+def played(now: Situation) -> Reason:
+    """A scenario is being played, or was."""
+    return playable(now) or (None if now.played else "no scenario was played yet")
+
+
 def loaded(now: Situation) -> Reason:
     """A model is there, whatever the engine does."""
     return {"loading": "the model is still loading", "failed": "no model is loaded"}.get(now.phase)
@@ -244,6 +262,13 @@ VIEW = (
     Action("theme", ("t",), "theme", "Go to the next theme; it is remembered.", always),
 )
 
+SCENARIOS = (
+    Action("scenarios", ("r",), "scenarios", "Choose a scenario: requests and captions that show one thing.", playable),
+    Action("next_scenario", ("N",), "next one", "Begin the scenario after the one played.", played),
+    Action("again", ("R",), "again", "Begin the scenario once more.", played),
+    Action("leave", ("x",), "leave", "Leave the scenario; the engine and its requests go on.", playing),
+)
+
 PROGRAM = (
     Action("copy", ("y",), "copy", "Copy the selected request as JSON to the clipboard.", on_request),
     Action("picture", ("w",), "picture", "Write the screen as an SVG and a text file into the current folder.", always),
@@ -261,6 +286,7 @@ GROUPS: Mapping[str, tuple[Action, ...]] = {
     "Requests": REQUESTS,
     "Time": TIME,
     "View": VIEW,
+    "Scenarios": SCENARIOS,
     "Program": PROGRAM,
 }
 

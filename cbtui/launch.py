@@ -3,9 +3,12 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from engine.models.progress import LoadProgress
+
+if TYPE_CHECKING:
+    from cbtui.scenarios.plot import Scenario
 
 Progress = Callable[[LoadProgress], None]
 """Called as loading goes on; raises ``engine.models.LoadCancelled`` once a person gave up."""
@@ -34,6 +37,7 @@ class RequestSpec:
         streaming: have the engine deliver partial outputs too, as for a caller who reads along; the screen needs none.
         logprobs: also return the log-probability of every sampled token.
         request_id: a name, or None for the next letter.
+        ignore_eos: write all of ``max_new_tokens``: the model cannot end the text before.
     """
 
     text: str = ""
@@ -49,6 +53,7 @@ class RequestSpec:
     streaming: bool = False
     logprobs: bool = False
     request_id: str | None = None
+    ignore_eos: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +73,9 @@ class LaunchOptions:
         ascii: draw with ASCII glyphs only; None for the remembered choice.
         rate: steps per second at the start, None for as fast as it goes.
         paused: start with the engine held.
+        scenario: played as soon as the engine runs, None for none.
+        load_named: loads the model a scenario is made for, by its short name; None keeps the one of ``load``, because
+            a person chose it.
         config_dir: where settings are kept; None is the platform's folder.
     """
 
@@ -81,4 +89,6 @@ class LaunchOptions:
     ascii: bool | None = None
     rate: float | None = None
     paused: bool = False
+    scenario: "Scenario | None" = None
+    load_named: Callable[[str, Progress], Any] | None = None
     config_dir: Path | None = None

@@ -4,7 +4,7 @@ No thread and no timer is involved, so the same requests give the same steps.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from cbtui.configuration import config_fields
@@ -13,12 +13,18 @@ from cbtui.keys import Situation, keymap
 from cbtui.launch import RequestSpec
 from cbtui.model import MonitorState
 from cbtui.prompts import encode
+from cbtui.scenarios.desk import ScriptFollower
+from cbtui.scenarios.figures import Moment
+from cbtui.scenarios.plot import Scenario
+from cbtui.scenarios.prompts import prepare
+from cbtui.scenarios.script import Script
+from cbtui.scenarios.telling import check_model, line_of
 from cbtui.start import plan_engine, watchable_config
 from cbtui.submit import submit
 from cbtui.theme import Theme
 from cbtui.tokens import TokenizerText
 from cbtui.view.cells import Row
-from cbtui.view.chrome import Chrome
+from cbtui.view.chrome import CaptionLine, Chrome
 from cbtui.view.frame import compose
 from engine.core.errors import RequestError
 from engine.core.request import FinishReason
@@ -87,6 +93,32 @@ class Offscreen:
         while (steps is None or done < steps) and self.step():
             done += 1
         return done
+
+    def play(self, scenario: Scenario) -> Iterator[Moment]:
+        """Runs a scenario to its end; gives each caption's moment right after its step, while ``state`` shows it.
+
+        Raises:
+            ScenarioError: the model does not fit the scenario.
+        """
+        check_model(scenario, self._loaded)
+        script = Script(scenario, prepare(scenario, self._loaded.tokenizer), pauses=False)
+        self.engine.follow(ScriptFollower(script))
+        told = 0
+        while not script.over:
+            worked = self.step()
+            yield from script.moments[told:]
+            told = len(script.moments)
+            if not worked and not self.engine.has_news:
+                return
+
+    def caption(self, scenario: Scenario, moment: Moment) -> CaptionLine:
+        """A caption with its figures, as the monitor shows it."""
+        return line_of(scenario, moment, self.state, keymap())
+
+    def close(self) -> None:
+        """Gives the model back; what was folded stays."""
+        self.engine.fail(FinishReason.STOPPED, "closed")
+        self.engine.close()
 
     def rows(self, size: tuple[int, int], theme: Theme, **chrome: Any) -> tuple[Row, ...]:
         """The screen at this moment: ``size`` is (columns, rows), ``chrome`` sets further fields of ``Chrome``.

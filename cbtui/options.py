@@ -42,10 +42,12 @@ class OptionError(Exception):
 class Choices:
     """What a person chose, checked. ``config`` holds only the engine fields that were set.
 
-    ``prompts`` are texts as given; ``prompts_file`` is read later, with ``spec`` for whatever a line leaves open.
+    ``own_model``: the model was chosen and is not the default. ``prompts`` are texts as given; ``prompts_file`` is read
+    later, with ``spec`` for whatever a line leaves open.
     """
 
     model: str
+    own_model: bool
     device: str
     dtype: str
     attn: str
@@ -109,7 +111,8 @@ REQUEST_OPTIONS = (
     ),
 )
 MONITOR_OPTIONS = (
-    _say("once", _SWITCH, "No terminal: run the prompts, print one frame as text, exit.", MONITOR, flag="--once"),
+    _say("scenario", _TEXT, "Play one: a name of `cbtui scenarios`, or a .toml file.", MONITOR, metavar="NAME"),
+    _say("once", _SWITCH, "No terminal: print a frame as text, at the end or at each caption.", MONITOR, flag="--once"),
     _say("steps", _TEXT, "With --once: stop after N steps and show that moment.", MONITOR, metavar="N"),
     _say("size", _TEXT, "With --once: size of the frame. Default: 120x36.", MONITOR, metavar="WxH"),
     _say("mode", _TEXT, "The mode shown first, 1 to 6. Default: 1.", MONITOR, metavar="N"),
@@ -191,6 +194,7 @@ def read_choices(values: Mapping[str, Any]) -> Choices:
         raise OptionError(f"--prompt: {EMPTY_PROMPT}.")
     return Choices(
         model=values["model"] or DEFAULT_MODEL,
+        own_model=values["model"] is not None,
         device=values["device"] or "auto",
         dtype=values["dtype"] or "auto",
         attn=values["attn"] or "auto",

@@ -90,6 +90,21 @@ class Session:
         before, old, loaded = self.manager or self._given_up, self._release(), self.loaded
         self._begin(self.launch.load if loaded is None else lambda progress: loaded, tuple(again), old, before)
 
+    def rebuild(
+        self, changes: Mapping[str, Any], load: Callable[[Any], Any] | None = None, rate: float | None = None
+    ) -> None:
+        """Builds a new engine with these configuration fields and no others changed.
+
+        Args:
+            load: gives another model; None keeps the one that is loaded.
+            rate: its pace in steps per second, None for full speed.
+        """
+        old, loaded = self._release(), self.loaded
+        self._changed, self._after_drain, self.rate = dict(changes), None, rate
+        if load is None:
+            load = self.launch.load if loaded is None else lambda progress: loaded
+        self._begin(load, (), old)
+
     def _begin(
         self, load: Callable[[Any], Any], prompts: Iterable[RequestSpec], old: Any, before: Any = None
     ) -> None:

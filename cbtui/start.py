@@ -18,6 +18,7 @@ from engine.models.known import KNOWN
 from engine.parallel.launch import launched
 
 if TYPE_CHECKING:
+    from cbtui.scenarios import Scenario
     from engine.blueprint import Blueprint
     from engine.loading import Loaded
     from engine.models import KnownModel, LoadProgress
@@ -62,14 +63,21 @@ def launch(
     ascii: bool | None = None,
     rate: float | None = None,
     paused: bool = False,
+    scenario: "Scenario | None" = None,
 ) -> int:
-    """Starts the monitor and returns its exit code. A known model that is not here yet is asked for first."""
+    """Starts the monitor and returns its exit code. A known model that is not here yet is asked for first.
+
+    With a ``scenario`` and no model of the person's choice, the scenario's own is loaded.
+    """
     from cbtui.app import run_monitor
     from cbtui.launch import LaunchOptions
 
     prompts = requests_of(choices)
     if not all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)):
         raise OptionError("the monitor needs a terminal; without one use cbtui --once, or cbtui generate.")
+    own = choices.own_model
+    if scenario is not None and not own:
+        choices = replace(choices, model=scenario.model)
     if _is_missing(choices.model) and not (choices.yes or ask_fetch(KNOWN[choices.model])):
         raise LoadError(f"{choices.model} was not fetched.", "Give another model with --model.")
     options = LaunchOptions(
@@ -85,6 +93,10 @@ def launch(
         ascii=ascii,
         rate=rate,
         paused=paused,
+        scenario=scenario,
+        load_named=None
+        if own
+        else lambda name, progress: load_model(replace(choices, model=name), progress, lambda known: True),
     )
     return int(run_monitor(options) or 0)
 
@@ -157,7 +169,8 @@ def plan_engine(loaded: "Loaded", config: Mapping[str, Any], own: Mapping[str, A
     """Everything decided about an engine, nothing allocated yet.
 
     Args:
-        config: fields of ``ContinuousBatchingConfig`` that a person set.
+        config: fields of ``ContinuousBatchingConfig`` that a person set. Besides, ``host_blocks`` asks for so many
+            blocks in host memory, whatever a block of this model takes.
         own: the monitor's defaults for what was not set; their reason says so.
 
     Raises:
@@ -167,7 +180,11 @@ def plan_engine(loaded: "Loaded", config: Mapping[str, Any], own: Mapping[str, A
     from engine.core.config import Resolved
     from engine.core.options import ContinuousBatchingConfig
 
-    own = own or {}
+    own, config = own or {}, dict(config)
+    host_blocks = config.pop("host_blocks", 0)
+    if host_blocks and "cpu_offload_space" not in config:
+        block = plan_engine(loaded, config, own).config.block_bytes.value
+        config["cpu_offload_space"] = (host_blocks + 0.5) * block / 2**30
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # the same sentences are in the blueprint's notices
         wanted = ContinuousBatchingConfig(**{**own, **config})

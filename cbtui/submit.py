@@ -34,6 +34,8 @@ def submit(
         sampling |= {"temperature": spec.temperature, "top_k": spec.top_k or None, "top_p": spec.top_p}
     if spec.logprobs:
         sampling["logprobs"] = 0
+    if spec.ignore_eos:
+        sampling["min_new_tokens"] = spec.max_new_tokens
     taken = add(
         list(prompt_ids),
         request_id=f"{spec.request_id}-{copy + 1}" if copy and spec.request_id is not None else spec.request_id,

@@ -1,6 +1,7 @@
 """Commands on their way into the engine, and the acknowledgements that come back in the records."""
 
 import itertools
+import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ class CommandQueue:
     """Filled by any thread, emptied by the one that steps."""
 
     def __init__(self) -> None:
+        self._posting = threading.Lock()
         self._commands: deque[Command] = deque()
         self._acks: list[CommandAck] = []
         self._tickets = itertools.count(1)
@@ -39,15 +41,16 @@ class CommandQueue:
 
     @property
     def num_adds(self) -> int:
-        """Requests posted and not taken yet. Adds are posted by one thread at a time."""
+        """Requests posted and not taken yet."""
         return self._posted_adds - self._taken_adds
 
     def post(self, kind: str, target: str, act: Act, request: Request | None = None) -> int:
         """Queue a command; returns its ticket."""
-        ticket = next(self._tickets)
-        if request is not None:
-            self._posted_adds += 1
-        self._commands.append(Command(ticket, kind, target, act, request))
+        with self._posting:
+            ticket = next(self._tickets)
+            if request is not None:
+                self._posted_adds += 1
+            self._commands.append(Command(ticket, kind, target, act, request))
         return ticket
 
     def carry_out(self) -> None:

@@ -19,6 +19,7 @@ from engine.core.request import FinishReason, GenerationOutput, Request, Request
 from engine.core.scheduler import Outcome, Scheduler
 from engine.core.tap import Tap
 from engine.delivery import Router, output_ids
+from engine.follow import Follower
 from engine.inspector import Inspector
 from engine.outputs import OutputMaker, never_started
 
@@ -77,6 +78,7 @@ class Engine:
         self.pace = Pace()
         self.abandoned = False
         self.step_started: float | None = None
+        self._follower: Follower | None = None
         text_of = self.outputs.text_of if self.blueprint.tokenizer is not None else None
         self.scheduler = Scheduler(self.blueprint.layout, self.config.scheduler_settings(), text_of)
         self._given = runner
@@ -144,6 +146,10 @@ class Engine:
         """The next records, as many as given, will each say what the step after them would do."""
         self._previews = max(self._previews, records)
 
+    def follow(self, follower: Follower | None) -> int:
+        """Have a follower go along from the next round on, in place of the one before; returns the ticket."""
+        return self.post("follow", "", lambda: self.follow_now(follower))
+
     @property
     def has_news(self) -> bool:
         """Whether commands or questions wait."""
@@ -185,6 +191,7 @@ class Engine:
     def close(self, *, keep_cache: bool = False) -> None:
         """Give the model back, once all requests have ended; the cache too, unless it is kept for the next ``open``."""
         runner, self._runner = self._runner, None
+        self._follower = None
         self._flights.clear()
         if keep_cache:
             self._store = getattr(runner, "store", None)
@@ -245,6 +252,7 @@ class Engine:
     def fail(self, reason: FinishReason, error: str) -> None:
         """End everything that was accepted with ``reason``; each sequence gets its terminal output with what it has."""
         now = self.clock()
+        self._follower = None
         self._watch()
         pending = self._commands.end(carry_out=reason is not FinishReason.FAILED)
         self._flights.clear()
@@ -264,6 +272,11 @@ class Engine:
                 output.lifespan = (seq.started_time, now)
                 outputs.append(output)
         return outputs
+
+    def finish(self) -> None:
+        """Go on freely to the end of what was accepted; a follower adds nothing more."""
+        self._follower = None
+        self.pace.resume()
 
     def lent_model(self) -> AbstractContextManager[None]:
         """The model with its own attention, for others to use while nothing is in flight."""
@@ -290,7 +303,14 @@ class Engine:
     # -- inside -------------------------------------------------------------------------------------------------------
 
     def _watch(self) -> None:
-        self.scheduler.observe(self.tap.watched or self.pace.until is not None)
+        needed = self.pace.until is not None or self._follower is not None
+        self.scheduler.observe(self.tap.watched or needed)
+
+    def follow_now(self, follower: Follower | None) -> str | None:
+        """As ``follow``, between two steps on the engine's thread; returns what was done."""
+        self._follower = follower
+        self._watch()
+        return None if follower is None else follower.begin(self)
 
     def _answer(self) -> None:
         while self._questions:
@@ -366,6 +386,8 @@ class Engine:
             self.pace.hold()
             self.post("pause", "", lambda: reached)
         self._counters = record.counters
+        if self._follower is not None:
+            self._follower.heard(self, record)
 
     def _reached(self, record: StepRecord) -> str | None:
         """Why the engine holds after this record, in words; None when it goes on."""

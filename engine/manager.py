@@ -14,6 +14,7 @@ from engine.core.observe import Keyframe
 from engine.core.request import GenerationOutput
 from engine.core.tap import Tap
 from engine.delivery import Handler, Router
+from engine.follow import Follower
 from engine.inputs import prompt_rows
 from engine.loop import Engine
 from engine.split import follows, release
@@ -329,6 +330,11 @@ class ContinuousBatchingManager:
         """Go on until ``condition`` is met, then hold."""
         engine = self._worker.engine
         self._worker.post("resume", condition.kind, lambda: engine.pace.run_until(condition))
+
+    def follow(self, follower: Follower | None) -> None:
+        """Have a follower go along on the engine's thread, see ``engine.follow``; None ends it."""
+        engine = self._worker.engine
+        self._worker.post("follow", "", lambda: engine.follow_now(follower))
 
     def set_config(self, **fields: Any) -> int:
         """Change configuration fields while the engine runs. Returns the ticket of the command.

@@ -83,7 +83,7 @@ class Worker:
             self._draining, self._keep = True, keep and not hard
             self._hard = self._hard or hard
             engine = self.engine
-            engine.post("hard_stop" if hard else "stop", "", engine.pace.resume)
+            engine.post("hard_stop" if hard else "stop", "", engine.finish)
             self.status = self._status(self.status.step_started)
             self._changed.notify_all()
 

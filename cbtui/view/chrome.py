@@ -49,6 +49,16 @@ class ConfigField:
 
 
 @dataclass(frozen=True, slots=True)
+class CaptionLine:
+    """The caption of a scenario: number ``number`` of ``total``, its wordings, and wordings of what to press next."""
+
+    number: int
+    total: int
+    texts: tuple[str, ...]
+    hints: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Chrome:
     """Everything around the records that a frame depends on. The app replaces it whole; views only read it.
 
@@ -69,6 +79,7 @@ class Chrome:
         zoom: steps per cell of the Gantt chart, 0 fits everything.
         keys: the key bar; notice: one sentence shown instead of the key bar's tail, with its kind "info" or "error".
         block_bytes: bytes of one block, 0 when unknown.
+        caption: the line of a scenario below the HUD, None without one.
         clock: name of the clock shown beside times ("" for the wall clock).
     """
 
@@ -101,6 +112,7 @@ class Chrome:
     loading: Loading | None = None
     config: tuple[ConfigField, ...] = ()
     config_cursor: int = 0
+    caption: CaptionLine | None = None
 
 
 class Hit(NamedTuple):

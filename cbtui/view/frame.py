@@ -13,6 +13,7 @@ from cbtui.view.batch import batch
 from cbtui.view.blockpage import block_page
 from cbtui.view.blocks import blocks
 from cbtui.view.blocktables import block_tables
+from cbtui.view.caption import caption
 from cbtui.view.cells import Panel, Row, RowBuilder, blank, choose, row_text
 from cbtui.view.chrome import Chrome, Hit
 from cbtui.view.config import config_page
@@ -44,10 +45,15 @@ def facts_of(scene: Scene) -> Facts:
 def plan(scene: Scene, width: int, height: int) -> list[Rect]:
     """The panes of the current mode. A maximised one fills it."""
     if alarm_words(scene) and height >= 12:
-        calm = _panes(scene, width, height - 1)
-        below = [Rect(r.name, r.x, r.y + (r.y > 0), r.width, r.height) for r in calm]
-        return [*below, Rect("alarm", 0, 1, width, 1)]
-    return _panes(scene, width, height)
+        return [*_below(_told(scene, width, height - 1)), Rect("alarm", 0, 1, width, 1)]
+    return _told(scene, width, height)
+
+
+def _told(scene: Scene, width: int, height: int) -> list[Rect]:
+    """The panes, below the caption of a scenario where one is played."""
+    if scene.chrome.caption is None:
+        return _panes(scene, width, height)
+    return [*_below(_panes(scene, width, height - 1)), Rect("caption", 0, 1, width, 1)]
 
 
 def alarm_words(scene: Scene) -> tuple[str, ...]:
@@ -84,6 +90,11 @@ def _panes(scene: Scene, width: int, height: int) -> list[Rect]:
     return rects
 
 
+def _below(rects: Sequence[Rect]) -> list[Rect]:
+    """The same panes with one more row between the HUD and the others."""
+    return [Rect(r.name, r.x, r.y + (r.y > 0), r.width, r.height) for r in rects]
+
+
 def draw(scene: Scene, rect: Rect, width: int, height: int) -> Panel:
     """One pane; the first words of the one in focus stand out."""
     panel = _draw(scene, rect, width, height)
@@ -104,6 +115,9 @@ def _draw(scene: Scene, rect: Rect, width: int, height: int) -> Panel:
         return key_bar(scene.chrome, scene.theme, w)
     if rect.name == "alarm":
         return rule_notice(scene.theme, w, alarm_words(scene), "vermilion")
+    if rect.name == "caption":
+        assert scene.chrome.caption is not None
+        return caption(scene.chrome.caption, scene.theme, w)
     if rect.name == "batch":
         return batch(scene, w, h)
     if rect.name == "blocks":
@@ -181,12 +195,15 @@ def compose(state: MonitorState | None, chrome: Chrome, theme: Theme, width: int
     if layout.size_class(width, height) == "tiny":
         return too_small(width, height, theme)
     if state is None:
-        rects = layout.whole(width, height, "body")
+        rects = layout.whole(width, height - (chrome.caption is not None), "body")
         panels = {
             "hud": empty_hud(chrome, theme, width),
             "body": states.body(chrome, theme, width, rects[1].height),
             "keys": key_bar(chrome, theme, width),
         }
+        if chrome.caption is not None:
+            rects = [*_below(rects), Rect("caption", 0, 1, width, 1)]
+            panels["caption"] = caption(chrome.caption, theme, width)
         return assemble(rects, panels, width, height, theme)
     scene = Scene.of(state, chrome, theme)
     rects = plan(scene, width, height)

@@ -120,6 +120,7 @@ class FakeManager:
         self._tickets = 0
         self._names = 0
         self._step = 0
+        self._script: Any = None
 
     # ---- the surface
 
@@ -180,6 +181,16 @@ class FakeManager:
     def _configure(self, config: ResolvedConfig) -> str:
         self.scheduler.configure(config.scheduler_settings())
         self.status = replace(self.status, config=config)
+        return ""
+
+    def follow(self, follower: Any) -> None:
+        self._note("follow", follower)
+        self._queue("follow", "", lambda: self._follow(follower))
+
+    def _follow(self, follower: Any) -> str:
+        self._script = None if follower is None else follower.script
+        if self._script is not None:
+            self._script.begin(FakeDesk(self), self._step)
         return ""
 
     def want_preview(self, records: int = 1) -> None:
@@ -277,10 +288,14 @@ class FakeManager:
         self._step = events.step
         broken = tuple(check(self.scheduler)) if self.config.check_invariants.value == "every" else None
         spans = Spans(plan=0.001, wait=0.02)
-        self.tap.publish(events.record(self.clock(), spans, acks, following, invariants=broken))
+        record = events.record(self.clock(), spans, acks, following, invariants=broken)
+        self.tap.publish(record)
         self.status = replace(self.status, step=self._step)
         if broken:
             self._become("held")
+        if self._script is not None:
+            self._script.heard(FakeDesk(self), record)
+            self._carry_out()
 
     def _carry_out(self) -> None:
         while self._commands:
@@ -310,6 +325,36 @@ class FakeManager:
     def named(self, name: str) -> list[tuple[tuple, dict]]:
         """The calls of one method so far."""
         return [(args, kwargs) for called, args, kwargs in self.calls if called == name]
+
+
+class FakeDesk:
+    """Where a scenario's script hands in its commands, see ``cbtui.scenarios.script.Desk``."""
+
+    def __init__(self, manager: FakeManager) -> None:
+        self._manager = manager
+
+    @property
+    def has_work(self) -> bool:
+        return self._manager.scheduler.has_work or any(ack.kind == "add" for ack, _ in self._manager._commands)
+
+    def add(self, spec: Any) -> None:
+        manager = self._manager
+        request = Request(
+            spec.request_id, tuple(spec.prompt_ids), max_new_tokens=spec.max_new_tokens, created_time=manager.clock()
+        )
+        manager._queue("add", request.request_id, lambda: manager._add(request))
+
+    def cancel(self, request_id: str) -> None:
+        manager = self._manager
+        manager._queue("cancel", request_id, lambda: manager.scheduler.cancel(request_id, manager.clock()) and "")
+
+    def set(self, fields: Any) -> None:
+        manager = self._manager
+        wanted = change(manager.status.config, manager.config, **fields)
+        manager._queue("config", ", ".join(fields), lambda: manager._configure(wanted))
+
+    def hold(self) -> None:
+        self._manager._become("held")
 
 
 class Stage:

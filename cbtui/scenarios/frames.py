@@ -1,0 +1,46 @@
+"""A scenario without a terminal: the frame of each caption as text."""
+
+import sys
+from dataclasses import replace
+
+from cbtui.offscreen import Offscreen
+from cbtui.options import Choices
+from cbtui.scenarios.plot import Scenario
+from cbtui.show import LoadLine
+from cbtui.start import ask_fetch, load_model
+from cbtui.theme import Theme
+from cbtui.view.frame import screen_text
+from engine.core.errors import EngineError
+
+
+def print_frames(choices: Choices, scenario: Scenario, size: tuple[int, int], look: Theme, mode: int | None) -> int:
+    """Plays a scenario on an engine without threads and prints the monitor's frame at each caption.
+
+    Args:
+        choices: the model and fields of the engine the scenario leaves open.
+        size: columns and rows. mode: the mode shown, None for the scenario's.
+
+    Returns:
+        0, or 1 when a caption did not come.
+
+    Raises:
+        ScenarioError: the model does not fit. LoadError, ConfigError, EngineError: as they come.
+    """
+    if not choices.own_model:
+        choices = replace(choices, model=scenario.model)
+    with LoadLine() as line:
+        loaded = load_model(choices, line, ask_fetch)
+    monitor = Offscreen(loaded, {**choices.config, **scenario.config, "host_blocks": scenario.host_blocks})
+    views = {"map_view": scenario.map_view} if scenario.map_view else {}
+    told = 0
+    for moment in monitor.play(scenario):
+        caption = monitor.caption(scenario, moment)
+        rows = monitor.rows(size, look, mode=mode or scenario.mode, caption=caption, rate=scenario.rate, **views)
+        print(screen_text(rows))
+        told += 1
+    if monitor.error is not None:
+        raise EngineError(monitor.error)
+    missing = len(scenario.captions) - told
+    if missing:
+        print(f"cbtui: {missing} of {len(scenario.captions)} captions did not come with this model", file=sys.stderr)
+    return 1 if missing else 0

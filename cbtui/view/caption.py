@@ -1,0 +1,33 @@
+"""The line of a scenario: which caption of how many, the sentence, and what to press next."""
+
+from cbtui.theme import Theme
+from cbtui.view.cells import Panel, RowBuilder, choose, width_of
+from cbtui.view.chrome import CaptionLine
+
+GROUND = "lift"
+
+
+def caption(line: CaptionLine, theme: Theme, width: int) -> Panel:
+    """One row. The sentence comes first: the hint takes what is left, or goes."""
+    row = RowBuilder(width, theme.style("text", GROUND))
+    count = f" {line.number}/{line.total} "
+    row.put(count, theme.style("amber", GROUND, bold=True))
+    room = width - width_of(count) - 1
+    text = choose(_ascii(line.texts, theme), max(0, room), theme.glyphs.ellipsis)
+    row.put(text, theme.style("bright", GROUND))
+    left = room - width_of(text) - 2
+    fitting = [hint for hint in _ascii(line.hints, theme) if width_of(hint) <= left]
+    if fitting:
+        hint = max(fitting, key=width_of)
+        row.to(width - width_of(hint) - 1).put(hint, theme.style("muted", GROUND))
+    return Panel([row.done()])
+
+
+def _ascii(texts: tuple[str, ...], theme: Theme) -> tuple[str, ...]:
+    """Typographic signs have plain ones where only ASCII is drawn."""
+    if theme.glyphs.unicode:
+        return texts
+    return tuple(text.translate(_PLAIN).encode("ascii", "replace").decode() for text in texts)
+
+
+_PLAIN = str.maketrans({"“": '"', "”": '"', "…": "...", "·": "-", "×": "x", "–": "-", "’": "'"})
