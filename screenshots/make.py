@@ -1,20 +1,22 @@
-"""Makes the pictures of this folder from a real run: a model, a fixed list of requests, some moments of it.
+"""Makes the pictures of this folder from scenarios that really run.
 
-    python screenshots/make.py --model smollm2
+    python screenshots/make.py
 
-Every picture is drawn from the same run, in three sizes and two themes, as SVG and, where cairosvg is installed, PNG.
-Times shown in the pictures are those of the machine that made them.
+Every picture is the screen at a caption of a scenario, in three sizes and two themes, as SVG and, where cairosvg is
+installed, as PNG, and as plain text. Without ``--model`` each scenario runs on the model it is made for. Times shown in
+the pictures are those of the machine that made them.
 """
 
 import argparse
 import importlib.util
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from cbtui.launch import RequestSpec
 from cbtui.offscreen import Offscreen
-from cbtui.options import DEFAULT_MODEL
+from cbtui.scenarios import find_scenario
+from cbtui.scenarios.figures import Moment
+from cbtui.scenarios.plot import Scenario
 from cbtui.theme import theme_named
 from cbtui.view.frame import screen_text
 from cbtui.view.svg import svg
@@ -26,69 +28,48 @@ FOLDER = Path(__file__).parent
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
-    """A run: requests by the step before which they arrive, and pictures by the step after which they are taken."""
+class Picture:
+    """A picture's name, the caption of the scenario it is taken at (from 1), and the mode that is shown."""
 
-    arrivals: tuple[tuple[int, RequestSpec], ...]
-    config: tuple[tuple[str, object], ...]
-    pictures: Mapping[int, str]
-
-
-def _ask(text: str, new: int, temperature: float = 0.0) -> RequestSpec:
-    return RequestSpec(text=text, max_new_tokens=new, temperature=temperature, seed=1, top_p=0.9)
+    name: str
+    scenario: str
+    caption: int
+    mode: int = 1
 
 
-_STORY = (
-    "Here is a story. Once upon a time a small fox lived at the edge of a forest. Every morning it walked to the river "
-    "and looked at the water, and every evening it walked back. One day the river was gone. "
+PICTURES = (
+    Picture("monitor", "rush-hour", 4),
+    Picture("prefill", "long-prompt", 4),
+    Picture("sharing", "prefix-sharing", 3),
+    Picture("offload", "offload", 2),
+    Picture("timeline", "prefill-first", 4, mode=4),
 )
-PRESSURE = Scene(
-    arrivals=(
-        (1, _ask("Why is the sky blue? Answer in two sentences.", 120)),
-        (1, _ask("Name three rivers in Europe and say where they flow.", 90)),
-        (1, _ask(_STORY + "What did the fox do then?", 110, 0.7)),
-        (6, _ask(_STORY + "Why was the river gone?", 100, 0.7)),
-        (9, _ask("Write a short letter to a lighthouse keeper.", 140, 0.7)),
-        (14, _ask("Explain to a child how bread is made.", 120)),
-        (30, _ask(_STORY * 4 + "Tell the story again in one sentence.", 60)),
-        (48, _ask("List five things to take on a walk in the rain.", 80)),
-        (74, _ask(_STORY * 6 + "How does the story end?", 80)),
-        (75, _ask(_STORY * 2 + "Who is the fox?", 80)),
-        (76, _ask("What is a paged cache?", 80)),
-    ),
-    config=(
-        ("num_blocks", 72),
-        ("max_requests_per_batch", 12),
-        ("max_batch_tokens", 48),
-        ("safety_margin", 0.05),
-        ("cpu_offload_space", 0.03),
-    ),
-    pictures={75: "prefill", 87: "offload", 93: "monitor"},
-)
-SCENES = (PRESSURE,)
 
 
-def play(scene: Scene, loaded: Loaded, folder: Path) -> Iterator[Path]:
-    """Runs a scene and draws its pictures on the way."""
-    monitor = Offscreen(loaded, dict(scene.config))
-    for step in range(1, max(scene.pictures) + 1):
-        for at, request in scene.arrivals:
-            if at == step:
-                monitor.add(request)
-        monitor.step()
-        if step in scene.pictures:
-            yield from draw(scene.pictures[step], monitor, folder)
+def play(scenario: Scenario, loaded: Loaded, folder: Path) -> Iterator[Path]:
+    """Runs a scenario and draws its pictures on the way."""
+    wanted = {picture.caption: picture for picture in PICTURES if picture.scenario == scenario.name}
+    monitor = Offscreen(loaded, {**scenario.config, "host_blocks": scenario.host_blocks})
+    for moment in monitor.play(scenario):
+        picture = wanted.pop(moment.caption + 1, None)
+        if picture is not None:
+            yield from draw(picture, monitor, scenario, moment, folder)
+    monitor.close()
+    if wanted:
+        raise SystemExit(f"{scenario.name}: caption {min(wanted)} did not come with {loaded.name}")
 
 
-def draw(name: str, monitor: Offscreen, folder: Path) -> list[Path]:
+def draw(picture: Picture, monitor: Offscreen, scenario: Scenario, moment: Moment, folder: Path) -> list[Path]:
     """The screen at this moment: every size in every theme, and as plain text."""
     made = []
+    caption = monitor.caption(scenario, moment)
+    views = {"map_view": scenario.map_view} if scenario.map_view else {}
     png = importlib.util.find_spec("cairosvg") is not None
     for columns, lines in SIZES:
         for theme_name in THEMES:
             theme = theme_named(theme_name)
-            rows = monitor.rows((columns, lines), theme)
-            path = folder / f"{name}-{columns}x{lines}-{theme_name}.svg"
+            rows = monitor.rows((columns, lines), theme, mode=picture.mode, caption=caption, **views)
+            path = folder / f"{picture.name}-{columns}x{lines}-{theme_name}.svg"
             path.write_text(svg(rows, theme, "cbtui"), encoding="utf-8")
             made.append(path)
             if png:
@@ -96,7 +77,7 @@ def draw(name: str, monitor: Offscreen, folder: Path) -> list[Path]:
 
                 made.append(path.with_suffix(".png"))
                 cairosvg.svg2png(url=str(path), write_to=str(made[-1]))
-        text = folder / f"{name}-{columns}x{lines}.txt"
+        text = folder / f"{picture.name}-{columns}x{lines}.txt"
         text.write_text(screen_text(rows), encoding="utf-8")
         made.append(text)
     return made
@@ -107,13 +88,17 @@ def main() -> None:
     import torch
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--model", default=DEFAULT_MODEL)
+    parser.add_argument("--model", help="for all scenarios, instead of the model each is made for")
     parser.add_argument("--folder", type=Path, default=FOLDER)
     arguments = parser.parse_args()
     torch.set_num_threads(1)  # sums depend on how they are split, and the pictures should not
-    loaded = load(arguments.model, device="cpu", dtype="float32", allow_fetch=lambda known: True)
-    for scene in SCENES:
-        for path in play(scene, loaded, arguments.folder):
+    loaded: dict[str, Loaded] = {}
+    for name in dict.fromkeys(picture.scenario for picture in PICTURES):
+        scenario = find_scenario(name)
+        model = arguments.model or scenario.model
+        if model not in loaded:
+            loaded[model] = load(model, device="cpu", dtype="float32", allow_fetch=lambda known: True)
+        for path in play(scenario, loaded[model], arguments.folder):
             print(path)
 
 

@@ -16,7 +16,7 @@ FIRST = "first-tokens"
 ORDER = (
     FIRST, "static-and-continuous", "long-prompt", "prefix-sharing", "recompute", "offload", "large-pages",
     "small-pages", "head-of-line", "prefill-first", "safety-margin", "sliding-window", "cancel-storm", "never-fits",
-    "sampling",
+    "sampling", "rush-hour",
 )  # fmt: skip
 """The scenarios of the package in the order in which they build on each other."""
 
@@ -79,3 +79,11 @@ def find_scenario(name: str, folder: Path | None = None) -> Scenario:
     if path.is_file():
         return read_scenario(path)
     raise ScenarioError(f"there is no scenario {name!r}; `cbtui scenarios` lists them, a file's name ends in .toml")
+
+
+def markdown() -> str:
+    """The table of the package's scenarios for the README."""
+    lines = ["| `--scenario` | what it shows |", "|---|---|"]
+    for scenario in (read_scenario(BUNDLED / f"{name}.toml") for name in ORDER):
+        lines.append(f"| `{scenario.name}` | {scenario.title}. {scenario.teaches} |")
+    return "\n".join(lines) + "\n"

@@ -8,9 +8,9 @@ from cbtui.prompts import encode
 from cbtui.scenarios.plot import Part, Scenario, ScenarioError
 
 _FILLING = (
-    "Here is a story about {topic}. One day {topic} goes for a walk and looks at the trees, the sky and the water. "
-    "The sun is warm and the wind is soft. Then {topic} meets a friend, and they talk about the weather, share some "
-    "food and sing a song. When it gets dark they go home, sit by the fire and tell each other what they saw. "
+    "{first} goes for a walk one day and looks at the trees, the sky and the water. The sun is warm and the wind is "
+    "soft. Then {topic} meets a friend, and they talk about the weather, share some food and sing a song. When it gets "
+    "dark they go home, sit by the fire and tell each other what they saw. The next day {topic} goes out again. "
 )
 
 
@@ -51,7 +51,7 @@ def prompt_of(part: Part, tokenizer: Any) -> tuple[int, ...]:
             f"request {part.name}: tokens = {part.tokens} is too short, its text and the model's template alone take "
             f"{part.tokens - room}; give at least that many"
         )
-    filling = _plain(tokenizer, _FILLING.format(topic=part.topic))
+    filling = _plain(tokenizer, _FILLING.format(topic=part.topic, first=part.topic[:1].upper() + part.topic[1:]))
     body = [filling[i % len(filling)] for i in range(room)]
     return (*frame.before, *body, *ask, *frame.behind)
 

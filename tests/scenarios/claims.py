@@ -471,6 +471,49 @@ def sampling_company(run: Run, step: int) -> list[Any]:
     return [7, 3, 1]
 
 
+# ---- rush-hour
+
+
+def rush_shared(run: Run, step: int) -> list[Any]:
+    tables = [run.frames[step].sequences[run.key(name)].tables[0] for name in "CD"]
+    hit = run.decision(step, "D", Verdict.ADMIT).a
+    assert hit and tables[0][: hit // 16] == tables[1][: hit // 16]
+    return [hit, 96]
+
+
+def rush_chunks(run: Run, step: int) -> list[Any]:
+    chunk, decodes = run.decision(step, "G", Verdict.CHUNK), len(run.slices(step, "decode"))
+    assert decodes >= 2
+    return [chunk.a, chunk.b, decodes]
+
+
+def rush_offload(run: Run, step: int) -> list[Any]:
+    moved = run.decision(step, "G", Verdict.OFFLOAD)
+    assert moved.a != run.key("G") and run.blocks(step - 1, "free") + run.blocks(step - 1, "cached") == 0
+    return [sum(d.op is BlockOp.OFFLOAD for d in run.records[step].deltas)]
+
+
+def rush_waits(run: Run, step: int) -> list[Any]:
+    places = [view.change.place for view in run.frames[step].sequences.values()]
+    counts = [run.blocks(step, state) for state in ("owned", "cached", "free")]
+    assert sum(counts) == run.pool()
+    return [places.count("waiting"), places.count("offloaded"), counts[0], run.pool(), *counts[1:]]
+
+
+def rush_cancelled(run: Run, step: int) -> list[Any]:
+    blocks, key = run.frames[step - 1].blocks, run.key("A")
+    freed = [view for view in blocks if view.owners and {seq for seq, _ in view.owners} == {key}]
+    assert run.ended("A") == step and run.slices(step)
+    return [len(freed)]
+
+
+def rush_over(run: Run, step: int) -> list[Any]:
+    ends = [str(c.finish_reason) for r in run.records.values() for c in r.changes if c.place == "done"]
+    hits = sum(d.a for r in run.records.values() for d in r.decisions if d.verdict is Verdict.ADMIT)
+    assert list(run.refused) == ["H"] and step == max(map(run.ended, "BCDEFGIJ"))
+    return [ends.count("length"), ends.count("cancelled"), 1, hits]
+
+
 CLAIMS: Mapping[str, tuple[Claim, ...]] = {
     "first-tokens": (first_writes, first_prefill, first_decode, first_joined, first_done),
     "static-and-continuous": (static_begins, static_idles, static_result, continuous_fills, continuous_result),
@@ -487,4 +530,5 @@ CLAIMS: Mapping[str, tuple[Claim, ...]] = {
     "cancel-storm": (storm_calm, storm_comes, storm_kept, storm_over),
     "never-fits": (fits_begins, fits_refused, fits_others, fits_over),
     "sampling": (sampling_begins, sampling_greedy, sampling_seeds, sampling_company),
+    "rush-hour": (rush_shared, rush_chunks, rush_offload, rush_waits, rush_cancelled, rush_over),
 }

@@ -154,7 +154,7 @@ def test_prompts_have_the_length_that_is_asked_for(tokens):
     ids = prompt_of(part(tokens=tokens, topic="rain", text="Why?"), tokenizer)
     assert len(ids) == tokens
     text = tokenizer.decode(list(ids))
-    assert text.startswith("<Here is a story about rain") and text.endswith("Why?>")
+    assert text.startswith("<Rain goes for a walk") and text.endswith("Why?>")
 
 
 def test_the_same_topic_begins_alike_and_another_does_not():

@@ -515,7 +515,7 @@ async def test_picture_writes_two_files(tmp_path, monkeypatch):
 
 
 async def test_help_shows_every_action_and_searches(tmp_path):
-    async with playing(tmp_path, size=(120, 90)) as play:
+    async with playing(tmp_path, size=(120, 100)) as play:
         await play.press("question_mark")
         assert isinstance(play.app.screen, ReadingDialog)
         page = rendered(play)

@@ -7,7 +7,7 @@ import pytest
 from cbtui import actions, keybar, keys
 from cbtui.keys import ACTIONS, BY_ID, Situation, keymap
 
-READY = Situation(kept=10, selected="A", can_undo=True, mark=3)
+READY = Situation(kept=10, selected="A", can_undo=True, mark=3, scenario="Pages", played=True)
 
 
 def test_every_action_has_one_place_and_its_own_keys():
@@ -45,6 +45,10 @@ def test_every_action_can_be_used_in_some_situation(action):
 
 
 REASONS = [
+    ("scenarios", Situation(phase="loading"), "the model is still loading"),
+    ("next_scenario", Situation(), "no scenario was played yet"),
+    ("again", Situation(), "no scenario was played yet"),
+    ("leave", Situation(played=True), "no scenario is played"),
     ("pause", Situation(phase="loading"), "the model is still loading"),
     ("pause", Situation(phase="failed"), "no model is loaded"),
     ("pause", Situation(engine="failed"), "the engine died; S starts it again"),
