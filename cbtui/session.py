@@ -93,14 +93,14 @@ class Session:
     def rebuild(
         self, changes: Mapping[str, Any], load: Callable[[Any], Any] | None = None, rate: float | None = None
     ) -> None:
-        """Builds a new engine with these configuration fields and no others changed.
+        """Builds a new engine with these configuration fields and no others changed, and a history of its own.
 
         Args:
             load: gives another model; None keeps the one that is loaded.
             rate: its pace in steps per second, None for full speed.
         """
         old, loaded = self._release(), self.loaded
-        self._changed, self._after_drain, self.rate = dict(changes), None, rate
+        self._changed, self._after_drain, self.rate, self._feed = dict(changes), None, rate, None
         if load is None:
             load = self.launch.load if loaded is None else lambda progress: loaded
         self._begin(load, (), old)

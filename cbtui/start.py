@@ -96,7 +96,7 @@ def launch(
         scenario=scenario,
         load_named=None
         if own
-        else lambda name, progress: load_model(replace(choices, model=name), progress, lambda known: True),
+        else lambda name, progress: load_model(replace(choices, model=name), progress, lambda known: choices.yes),
     )
     return int(run_monitor(options) or 0)
 
