@@ -300,7 +300,7 @@ async def test_the_wheel_moves_the_cursor(tmp_path):
 
 
 async def test_keys_of_the_settings_are_used_and_shown(tmp_path):
-    (tmp_path / "settings.toml").write_text('[keymap]\npause = "P"\nmark = ["x"]\n')
+    (tmp_path / "settings.toml").write_text('[keymap]\npause = "P"\nmark = ["K"]\n')
     async with playing(tmp_path) as play:
         await play.press("space")
         assert play.manager.named("hold") == []
