@@ -5,9 +5,11 @@ from typing import Any
 
 from engine.core.config import ContinuousBatchingConfig, ResolvedConfig
 from engine.core.layout import CacheLayout
+from engine.core.paths import wants_compilation
 from engine.core.sizing import Facts
-from engine.memory import choose_backend, probe
-from engine.run.attention import BACKENDS
+from engine.memory import probe
+from engine.run.assemble import assemble
+from engine.run.attention.choice import choose_attention, has_sinks
 from engine.run.facts import inspect_model, text_config
 from engine.run.fast.choose import choose_forward
 from engine.run.kv_store import KVStore
@@ -28,8 +30,15 @@ def attach(
 
         return attach_split(model, config)
     model_facts = inspect_model(model)
-    backend, why = choose_backend(getattr(model.config, "_attn_implementation", None), BACKENDS)
-    choice = choose_forward(model, config.forward)
+    attention = choose_attention(
+        getattr(model.config, "_attn_implementation", None),
+        model_facts,
+        page_size=config.page_size,
+        auto_switch=config.auto_switch_to_flash,
+        sinks=has_sinks(model),
+    )
+    choice = choose_forward(model, config.forward, compiles=wants_compilation(config))
+    backend, why = attention.name, attention.reason
     if choice.kind == "fast":
         backend, why = "fast", "part of the compiled kernels"
     facts = probe(
@@ -37,6 +46,8 @@ def attach(
         backend,
         model_facts,
         attention_reason=why,
+        page_multiple=attention.page_multiple,
+        has_decode_kernel=attention.kernels is not None,
         forward=choice.kind,
         forward_reason=choice.reason,
         forward_notice=choice.notice,
@@ -48,10 +59,9 @@ def attach(
             model,
             layout,
             model_facts,
-            backend=resolved.attention.value,
             max_requests_per_batch=resolved.max_requests_per_batch.value,
             seed=resolved.seed.value or 0,
-            forward=choice.make(layout, store, resolved.attention.value),
+            forward=assemble(model, choice, attention, resolved, layout, store),
             store=store,
         )
 

@@ -79,7 +79,7 @@ def draw(
         facts, make_runner, model_eos = attach(model, wanted)
     else:
         make_runner = _no_model
-    facts = _with_hints(facts, hints, defaults)
+    facts = replace(_with_hints(facts, hints, defaults), compile_fallback=_compile_config(generation_config))
     resolved = resolve(wanted, facts)
     groups = group_layers(facts.windows)
     layout = CacheLayout(
@@ -116,6 +116,13 @@ def _config_of(config: Any, generation_config: Any) -> ContinuousBatchingConfig:
         stacklevel=4,
     )
     return ContinuousBatchingConfig.from_any(inside)
+
+
+def _compile_config(generation_config: Any) -> Any:
+    """The compile config a generation config brings; one that switches compilation off brings none."""
+    if getattr(generation_config, "disable_compile", None):
+        return None
+    return getattr(generation_config, "compile_config", None)
 
 
 def _with_hints(facts: Facts, hints: WorkloadHints | None, defaults: dict[str, Any]) -> Facts:

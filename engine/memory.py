@@ -1,6 +1,5 @@
 """The impure half of sizing: asks the system, the device and the model, and returns plain facts."""
 
-from collections.abc import Collection
 from typing import Any
 
 import psutil
@@ -8,14 +7,6 @@ import torch
 
 from engine.core.sizing import Facts
 from engine.run.facts import ModelFacts, inspect_model
-
-
-def choose_backend(implementation: str | None, available: Collection[str]) -> tuple[str, str]:
-    """(backend, why) for a model's attention setting. "paged|sdpa" and "sdpa" are one; sdpa stands in for others."""
-    name = (implementation or "sdpa").rsplit("|", 1)[-1]
-    if name in available:
-        return name, "model"
-    return "sdpa", f"{name} → sdpa: {name} is not available"
 
 
 def probe(model: Any, backend: str, model_facts: ModelFacts | None = None, **more: Any) -> Facts:
@@ -52,7 +43,6 @@ def probe(model: Any, backend: str, model_facts: ModelFacts | None = None, **mor
         total_bytes=total,
         host_free_bytes=host.available,
         has_graphs=on_gpu,
-        has_decode_kernel=on_gpu and backend.startswith("flash"),
         **more,
     )
 

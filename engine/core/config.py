@@ -4,34 +4,18 @@ Pure: memory, devices and libraries come in as ``Facts``. The fields themselves 
 """
 
 import dataclasses
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from engine.core.errors import ConfigError
-from engine.core.layout import SchedulerSettings
 from engine.core.options import RULES, ContinuousBatchingConfig, check_field, unknown_field
+from engine.core.paths import decide_paths
+from engine.core.resolved import Resolved, ResolvedConfig
 from engine.core.sizing import DEFAULT_BATCH_TOKENS, GIB, Demand, Facts, Sizing, impossible, readable
 
 __all__ = ["ContinuousBatchingConfig", "Resolved", "ResolvedConfig", "change", "resolve"]
 
-T = TypeVar("T")
 FALLBACK_ROWS = 1024
-FALLBACK_BLOCKS_PER_REQUEST = 32
-Q_INTERVAL = 64
-KV_INTERVAL = 64 * 256
 MARGINS = {"fifo": 0.15, "prefill_first": 0.0}
-GPU_ONLY = {
-    "use_cuda_graph": (None, False, (False, False)),
-    "q_padding_interval_size": (0,),
-    "kv_padding_interval_size": (0,),
-    "varlen_compile_config": (None,),
-    "decode_compile_config": (None,),
-    "default_compile_level": (0,),
-    "max_blocks_per_request": (None, 0),
-}
-"""Fields that mean nothing without a GPU, with the values that ask for nothing."""
-
 CHANGEABLE = (
     "max_batch_tokens",
     "max_requests_per_batch",
@@ -48,88 +32,6 @@ CHANGEABLE = (
 """Fields that take effect between two steps; all others are built into buffers and need a new engine."""
 
 
-@dataclass(frozen=True, slots=True)
-class Resolved(Generic[T]):
-    """A decided value and how it was decided: "default", "user", "8192 → 2048: free memory" …"""
-
-    value: T
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class ResolvedConfig:
-    """The configuration that runs. Field names follow ``ContinuousBatchingConfig``; the last ones are derived.
-
-    Attributes:
-        host_blocks: blocks of the host swap pool.
-        block_bytes: bytes of one block (one page for each layer of a group).
-        max_length: longest sequence the model allows, in tokens.
-        attention: attention backend.
-        demand: bytes needed, part by part.
-        notices: one sentence for everything that was switched off, clamped or left out.
-    """
-
-    page_size: Resolved[int]
-    num_blocks: Resolved[int]
-    max_batch_tokens: Resolved[int]
-    max_memory_percent: Resolved[float]
-    max_requests_per_batch: Resolved[int]
-    max_blocks_per_request: Resolved[int]
-    allow_block_sharing: Resolved[bool]
-    use_async_batching: Resolved[bool]
-    use_cuda_graph: Resolved[tuple[bool, bool]]
-    q_padding_interval_size: Resolved[int]
-    kv_padding_interval_size: Resolved[int]
-    varlen_compile_config: Resolved[Any]
-    decode_compile_config: Resolved[Any]
-    default_compile_level: Resolved[int]
-    scheduler_type: Resolved[str]
-    safety_margin: Resolved[float]
-    return_logprobs: Resolved[bool]
-    seed: Resolved[int | None]
-    auto_switch_to_flash: Resolved[bool]
-    cpu_offload_space: Resolved[float]
-    cpu_offload_space_safety_threshold: Resolved[float]
-    max_queue_size: Resolved[int]
-    per_request_processors: Resolved[bool]
-    drop_unsupported_processors: Resolved[bool]
-    disable_nccl_graph_mixing: Resolved[bool]
-    cpu_group_timeout: Resolved[float | None]
-    skip_limit: Resolved[int]
-    max_steps_without_decode: Resolved[int]
-    reorder_requests: Resolved[bool]
-    forward: Resolved[str]
-    check_invariants: Resolved[str]
-    check_ranks: Resolved[bool]
-    history_steps: Resolved[int]
-    host_blocks: Resolved[int]
-    block_bytes: Resolved[int]
-    max_length: Resolved[int | None]
-    attention: Resolved[str]
-    demand: Demand
-    notices: tuple[str, ...] = ()
-
-    def items(self) -> Iterator[tuple[str, Resolved[Any]]]:
-        """(name, value with reason) of every decided field, in declaration order."""
-        for spec in dataclasses.fields(self):
-            value = getattr(self, spec.name)
-            if isinstance(value, Resolved):
-                yield spec.name, value
-
-    def scheduler_settings(self) -> SchedulerSettings:
-        """The part the scheduler reads."""
-        return SchedulerSettings(
-            policy=self.scheduler_type.value,
-            max_batch_tokens=self.max_batch_tokens.value,
-            max_requests_per_batch=self.max_requests_per_batch.value,
-            safety_margin=self.safety_margin.value,
-            allow_block_sharing=self.allow_block_sharing.value,
-            skip_limit=self.skip_limit.value,
-            max_steps_without_decode=self.max_steps_without_decode.value,
-            max_length=self.max_length.value,
-        )
-
-
 def resolve(config: ContinuousBatchingConfig, facts: Facts) -> ResolvedConfig:
     """Decides every open field of ``config`` for the model and machine described by ``facts``.
 
@@ -143,7 +45,8 @@ def resolve(config: ContinuousBatchingConfig, facts: Facts) -> ResolvedConfig:
         value = getattr(config, name)
         found[name] = Resolved(value, "default" if value == getattr(defaults, name) else "user")
     notices = [facts.forward_notice] if facts.forward_notice else []
-    _decide_paths(config, facts, found, notices)
+    config = _decide_page(config, facts, found, notices)
+    decide_paths(config, facts, found, notices)
     if found["safety_margin"].value is None:
         found["safety_margin"] = Resolved(MARGINS[config.scheduler_type], f"default of {config.scheduler_type}")
     sizing = Sizing(facts, config.page_size, depth=int(found["use_async_batching"].value))
@@ -194,56 +97,18 @@ def change(resolved: ResolvedConfig, built: ResolvedConfig, **values: Any) -> Re
     return dataclasses.replace(resolved, **changed)  # type: ignore[arg-type]  # no field of another type is changeable
 
 
-def _decide_paths(
+def _decide_page(
     config: ContinuousBatchingConfig, facts: Facts, found: dict[str, Resolved[Any]], notices: list[str]
-) -> None:
-    """Graphs, compilation, decode fast path and async batching."""
-    is_flash = facts.attention.startswith("flash")
-    graphs = config.use_cuda_graph
-    if not facts.is_gpu:
-        asked = [name for name, off in GPU_ONLY.items() if getattr(config, name) not in off]
-        if asked:
-            notices.append(f"switched off because there is no GPU: {', '.join(asked)}")
-        why = f"needs a GPU, this is {facts.device}"
-        for name in GPU_ONLY:
-            found[name] = Resolved({"use_cuda_graph": (False, False)}.get(name, GPU_ONLY[name][0] or 0), why)
-        found["varlen_compile_config"] = found["decode_compile_config"] = Resolved(None, why)
-    else:
-        intervals = bool(config.q_padding_interval_size or config.kv_padding_interval_size)
-        if not facts.has_graphs:
-            found["use_cuda_graph"] = Resolved((False, False), f"no graph capture on {facts.device}")
-            if graphs not in GPU_ONLY["use_cuda_graph"]:
-                notices.append(f"use_cuda_graph is switched off: no graph capture on {facts.device}")
-        elif graphs is not None:
-            pair = (graphs, graphs) if isinstance(graphs, bool) else (graphs[0], graphs[1])
-            found["use_cuda_graph"] = Resolved(pair, "user")
-        else:
-            why = "padding intervals are set" if intervals else f"attention is {facts.attention}"
-            found["use_cuda_graph"] = Resolved((intervals or is_flash,) * 2, why)
-        for name, preset in (("q_padding_interval_size", Q_INTERVAL), ("kv_padding_interval_size", KV_INTERVAL)):
-            if found[name].value == 0:
-                found[name] = Resolved(preset, "preset")
-        found["max_blocks_per_request"] = _decode_width(config, facts, notices)
-    if config.use_async_batching is None:
-        use = any(found["use_cuda_graph"].value) and is_flash
-        why = "graphs and flash attention" if use else "no graphs or no flash attention"
-        found["use_async_batching"] = Resolved(use, why)
-
-
-def _decode_width(config: ContinuousBatchingConfig, facts: Facts, notices: list[str]) -> Resolved[int]:
-    wish = config.max_blocks_per_request
-    sliding = any(window is not None for window in facts.windows)
-    if not facts.has_decode_kernel or sliding:
-        why = "a layer slides" if sliding else f"no paged decode kernel for {facts.attention} on {facts.device}"
-        if wish:
-            notices.append(f"max_blocks_per_request={wish} is switched off: {why}")
-        return Resolved(0, why)
-    if wish is not None:
-        return Resolved(wish, "user")
-    if facts.longest_request:
-        blocks = -(-facts.longest_request // config.page_size) + 1
-        return Resolved(blocks + blocks % 2, f"requests of up to {facts.longest_request} tokens")
-    return Resolved(FALLBACK_BLOCKS_PER_REQUEST, "default")
+) -> ContinuousBatchingConfig:
+    """Raises the page size to what the attention kernels read; the configuration with that page size."""
+    asked, multiple = config.page_size, facts.page_multiple
+    size = -(-asked // multiple) * multiple
+    if size == asked:
+        return config
+    why = f"{facts.attention} reads pages of a multiple of {multiple} tokens"
+    found["page_size"] = Resolved(size, f"{asked} → {size}: {why}")
+    notices.append(f"page_size={asked} raised to {size}: {why}")
+    return dataclasses.replace(config, page_size=size)
 
 
 def _decide_rows(config: ContinuousBatchingConfig, facts: Facts, found: dict[str, Resolved[Any]]) -> None:

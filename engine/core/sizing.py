@@ -6,6 +6,7 @@ All sizes are bytes. The sum a running engine needs::
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 from engine.core.errors import ConfigError
 from engine.core.groups import group_layers
@@ -35,6 +36,8 @@ class Facts:
         host_free_bytes: free RAM of the host.
         has_graphs: CUDA graphs can be captured here.
         has_decode_kernel: the attention library has a paged decode kernel here.
+        page_multiple: tokens a page must be a multiple of for the attention kernels.
+        compile_fallback: compile config of the generation config, for paths that have no other; None for none.
         processes_logits: sampling or penalties are expected, so vocabulary-sized temporaries are needed.
         num_requests, longest_request: hints about the work to come (prompts, prompt + output tokens); 0 for unknown.
     """
@@ -63,6 +66,13 @@ class Facts:
     forward: str = "modules"
     forward_reason: str = "default"
     forward_notice: str = ""
+    page_multiple: int = 1
+    compile_fallback: Any = None
+
+    @property
+    def has_tables(self) -> bool:
+        """Whether the attention kernels read block tables on the device."""
+        return self.attention.startswith("flash")
 
     @property
     def is_gpu(self) -> bool:
@@ -113,11 +123,13 @@ class Sizing:
         if facts.max_positions is not None:
             context = min(context, facts.max_positions)
         activations = 4 * facts.hidden_size + 3 * facts.intermediate_size + 2 * facts.num_heads * facts.head_dim
-        indices = 8 * (3 + self.groups) * (1 + self.depth)
-        copies = 3 if facts.processes_logits else 1
+        # Without static buffers the indices of a step live beside those of the step in flight.
+        indices = 8 * (3 + self.groups) * (1 if facts.has_tables else 1 + self.depth)
+        tables = 4 * rows * self.groups * -(-context // self.page_size) if facts.has_tables else 0
+        copies = (3 if facts.processes_logits else 1) + facts.has_tables
         return Demand(
             kv=(num_blocks * self.groups + 1) * self.block_bytes,
-            buffers=batch_tokens * (activations * facts.item_bytes + indices),
+            buffers=batch_tokens * (activations * facts.item_bytes + indices) + tables,
             attention=self._attention(num_blocks * self.page_size, context, batch_tokens),
             logits=min(rows, batch_tokens) * facts.vocab_size * 4 * copies,
         )

@@ -54,7 +54,7 @@ class Batch:
         ids, positions: int64 [tokens].
         starts, lengths, offsets: int64 numpy [slices]; first position, query tokens, first row of each slice.
         tables: per layer group int32 numpy [slices, width], block tables.
-        samples: int64 [n], the rows whose logits are sampled, in plan order.
+        samples: int64 [n], the rows whose logits are sampled, in plan order; num_samples: how many without padding.
         slots: per layer group int64 [tokens], the flat cache slot each token's key and value are written to.
         holes: (places among the ids, sequence rows) of ids that are not known yet; or None.
 
@@ -82,6 +82,7 @@ class Batch:
         positions = np.arange(len(owner)) + (starts - self.offsets)[owner]
         self.positions = upload(positions, device)
         self.samples = upload((ends - 1)[sampling], device)
+        self.num_samples = len(self.samples)
         page = layout.page_size
         self.slots = [
             upload(table[owner, positions // page].astype(np.int64) * page + positions % page, device)
@@ -102,6 +103,19 @@ class Batch:
         if self.holes is not None:
             where, rows = self.holes
             self.ids[where] = carried[rows]
+
+    def pad(self, tokens: int, samples: int) -> None:
+        """Lengthen the inputs of the model's modules to a size that comes more often.
+
+        Padding tokens have id and position 0, write into the trash block and belong to no slice.
+        """
+        more = tokens - len(self.ids)
+        if more:
+            self.ids, self.positions, *self.slots = (
+                torch.nn.functional.pad(column, (0, more)) for column in (self.ids, self.positions, *self.slots)
+            )
+        if samples > len(self.samples):
+            self.samples = torch.nn.functional.pad(self.samples, (0, samples - len(self.samples)))
 
     def spans(self, group: int, together: bool) -> list[Span]:
         """Every query of the batch once, with its keys of one layer group; built once and shared by its layers.

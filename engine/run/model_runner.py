@@ -1,91 +1,20 @@
 """Runs plans on a model: ``launch`` starts a step, ``collect`` brings its result."""
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
 from engine.core.layout import CacheLayout
 from engine.core.plan import Copies, Slice, StepPlan, StepResult
-from engine.run.attention import AttentionSwitch
-from engine.run.attention.context import Context
-from engine.run.attention.exchange import no_mask
-from engine.run.batch import Batch, BatchBuilder
-from engine.run.facts import ModelFacts, layer_places
+from engine.run.batch import BatchBuilder
+from engine.run.facts import ModelFacts
+from engine.run.forward import Forward, ModulesForward
 from engine.run.kv_store import KVStore
 from engine.run.sampler import REASONS, Sampled, SampleJob, Sampler
 from engine.run.upload import upload
-
-
-class Forward(Protocol):
-    """The model over one batch: writes keys and values, returns logits [sampling rows, vocabulary].
-
-    A forward pass holds the model from its construction on; ``close`` gives it back as it was found, ``take`` takes it
-    again. One that finds the largest logits on its way leaves them in ``greedy``, see ``Sampler.sample``.
-    """
-
-    @property
-    def greedy(self) -> torch.Tensor | None: ...
-
-    def __call__(self, batch: Batch) -> torch.Tensor: ...
-
-    def take(self) -> None: ...
-
-    def close(self) -> None: ...
-
-
-class ModulesForward:
-    """The model's own modules, with their attention exchanged for one over the paged cache during each pass.
-
-    Between passes nothing about the model is changed. Subclasses put what they change for longer on ``_undo``.
-    """
-
-    def __init__(self, model: Any, layout: CacheLayout, store: KVStore, backend: str) -> None:
-        self.greedy: torch.Tensor | None = None
-        self._model, self._store = model, store
-        self._places = layer_places(layout.groups)
-        self._paged = AttentionSwitch(model, backend)
-        self._no_mask = no_mask(store.keys[0].device)
-        self._undo = ExitStack()
-        self.take()
-
-    def take(self) -> None:
-        """Make lasting changes to the model."""
-
-    def __call__(self, batch: Batch) -> torch.Tensor:
-        context = Context(batch, self._store, self._places)
-        with self._paged(), _evaluating(self._model):
-            output = self._model(
-                input_ids=batch.ids.unsqueeze(0),
-                attention_mask=self._no_mask,
-                position_ids=batch.positions.unsqueeze(0),
-                use_cache=False,
-                logits_to_keep=batch.samples,
-                paged=context,
-            )
-        context.check_complete()
-        logits = output.logits[0]
-        # A model that does not know logits_to_keep gives those of every token.
-        return logits if len(logits) == len(batch.samples) else logits[batch.samples]
-
-    def close(self) -> None:
-        """Undo the lasting changes."""
-        self._undo.close()
-
-
-@contextmanager
-def _evaluating(model: Any) -> Iterator[None]:
-    """Evaluation mode inside (no dropout), and training mode afterwards for every module that was in it."""
-    training = [module for module in model.modules() if module.training] if model.training else []
-    for module in training:
-        module.training = False
-    try:
-        yield
-    finally:
-        for module in training:
-            module.training = True
 
 
 @dataclass(slots=True)
@@ -93,12 +22,12 @@ class Prepared:
     """All a step needs from its plan; the sequences may change afterwards.
 
     Attributes:
-        batch: None when nothing is computed.
+        staged: what the forward pass gets, from its ``stage``; None when nothing is computed.
         job: None when nothing is sampled; ``rows`` are then empty, else the sequence row of each sampling slice.
     """
 
     copies: Copies
-    batch: Batch | None = None
+    staged: Any = None
     job: SampleJob | None = None
     rows: tuple[int, ...] = ()
 
@@ -148,7 +77,7 @@ class ModelRunner:
         """
         self.store = store or KVStore(layout, facts)
         self._forward = forward or ModulesForward(model, layout, self.store, backend)
-        self._builder = BatchBuilder(layout, facts.device, max_requests_per_batch)
+        self._builder = BatchBuilder(layout, self._forward.batch_device, max_requests_per_batch)
         self._sampler = Sampler(seed)
         self._carried = torch.zeros(max_requests_per_batch + 1, dtype=torch.int64, device=facts.device)
 
@@ -164,19 +93,19 @@ class ModelRunner:
         """The host's half of a launch: read the plan and its sequences. Needs no result of an earlier step."""
         if not plan.slices:
             return Prepared(plan.copies)
-        batch = self._builder.build(plan)
+        staged = self._forward.stage(self._builder.build(plan))
         slices = [piece for piece in plan.slices if piece.samples]
         if not slices:
-            return Prepared(plan.copies, batch)
-        return Prepared(plan.copies, batch, self._sampler.prepare(slices), self._rows(slices))
+            return Prepared(plan.copies, staged)
+        return Prepared(plan.copies, staged, self._sampler.prepare(slices), self._rows(slices))
 
     def execute(self, step: Prepared) -> Ticket:
         """The device's half: only queued on devices that work on their own, done on return on others."""
         self.store.run_copies(step.copies)
-        if step.batch is None:
+        if step.staged is None:
             return Ticket()
-        step.batch.fill(self._carried)
-        logits = self._forward(step.batch)
+        step.staged.fill(self._carried)
+        logits = self._forward(step.staged)
         if step.job is None:
             return Ticket()
         sampled = self._sampler.sample(logits, step.job, self._forward.greedy)
@@ -210,6 +139,11 @@ class ModelRunner:
             top = {row: zip(ids.tolist(), values.tolist(), strict=True) for row, (values, ids) in sampled.top.items()}
             result.top_logprobs = [tuple(top.get(row, ())) for row in range(job.count)]
         return result
+
+    def warmup(self, progress: Callable[[int, int], None] | None = None) -> None:
+        """Let the forward pass prepare what it can; ``progress(done, total)`` is called along the way."""
+        with torch.inference_mode():
+            self._forward.warmup(progress or (lambda done, total: None))
 
     @contextmanager
     def lend(self) -> Iterator[None]:

@@ -203,7 +203,7 @@ def test_what_was_decided_is_told_on_standard_error(here: Command, tiny_folder: 
     told = result.stderr.splitlines()
     assert re.fullmatch(r".* M weights, loaded in \d+\.\d s", told[0])
     assert told[1] == "on cpu (asked for), in float32 (exact, and fast enough for this size)"
-    assert "note: switched off because there is no GPU: use_cuda_graph" in result.stderr
+    assert "note: use_cuda_graph is switched off: needs a CUDA device, this is cpu" in result.stderr
     assert "Warning" not in result.stderr
 
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from engine.core.layout import CacheLayout, LayerGroup
-from engine.run.attention import BACKENDS
+from engine.run.attention import PORTABLE
 from engine.run.attention.context import Context
 from engine.run.batch import Batch
 from engine.run.facts import ModelFacts
@@ -74,7 +74,7 @@ def formula(query, dense, sizes, window, softcap, sinks):
     return torch.stack(out).float()
 
 
-@pytest.mark.parametrize("backend", sorted(BACKENDS))
+@pytest.mark.parametrize("backend", sorted(PORTABLE))
 @pytest.mark.parametrize("window", [None, 5])
 @pytest.mark.parametrize("softcap", [None, 3.0])
 @pytest.mark.parametrize("with_sinks", [False, True])
@@ -82,7 +82,7 @@ def test_backends_follow_the_formula(backend, window, softcap, with_sinks):
     sizes = [(0, 1), (3, 1), (17, 1), (16, 1), (0, 9), (6, 5), (40, 1), (12, 3)]
     layer, query, dense = scene(window, sizes)
     sinks = torch.linspace(-1, 1, HEADS) if with_sinks else None
-    got = BACKENDS[backend](layer, query, WIDTH**-0.5, softcap, sinks)
+    got = PORTABLE[backend](layer, query, WIDTH**-0.5, softcap, sinks)
     torch.testing.assert_close(got, formula(query, dense, sizes, window, softcap, sinks), rtol=1e-5, atol=1e-5)
 
 
@@ -96,24 +96,24 @@ def test_long_prompt_chunks_are_cut_up_in_sliding_layers(monkeypatch, piece, sof
     spans = layer.spans(together=True)
     assert max(span.length for span in spans) == max(piece, window)
     assert max(span.slots.shape[1] for span in spans) <= max(piece, window) + window - 1
-    got = BACKENDS["sdpa"](layer, query, WIDTH**-0.5, softcap, None)
+    got = PORTABLE["sdpa"](layer, query, WIDTH**-0.5, softcap, None)
     torch.testing.assert_close(got, formula(query, dense, sizes, window, softcap, None), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("backend", sorted(BACKENDS))
+@pytest.mark.parametrize("backend", sorted(PORTABLE))
 def test_a_company_changes_nothing(backend):
     sizes = [(9, 1), (2, 6), (30, 1)]
     layer, query, _ = scene(None, sizes)
-    together = BACKENDS[backend](layer, query, 0.3, None, None)
+    together = PORTABLE[backend](layer, query, 0.3, None, None)
     row = 0
     for i, (past, new) in enumerate(sizes):
         alone = Batch(
-            layer.batch.layout, torch.device("cpu"), torch.zeros(new, dtype=torch.int64),
+            layer.step.layout, torch.device("cpu"), torch.zeros(new, dtype=torch.int64),
             np.array([past]), np.array([new]),
-            [layer.batch.tables[0][i : i + 1]], np.ones(1, bool),
+            [layer.step.tables[0][i : i + 1]], np.ones(1, bool),
         )  # fmt: skip
         single = type(layer)(alone, 0, layer.keys, layer.values, alone.slots[0])
-        got = BACKENDS[backend](single, query[row : row + new], 0.3, None, None)
+        got = PORTABLE[backend](single, query[row : row + new], 0.3, None, None)
         torch.testing.assert_close(got, together[row : row + new], rtol=1e-5, atol=1e-6)
         row += new
 

@@ -8,7 +8,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from engine.core.request import Request
-from engine.run.model_runner import ModulesForward
+from engine.run.forward import ModulesForward
 from tests.run.drive import drive, output
 from tests.tiny import VOCAB, reference, tiny_model
 

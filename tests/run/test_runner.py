@@ -153,7 +153,8 @@ def test_an_exception_of_the_model_becomes_the_result_of_the_step():
     def broken(batch):
         raise ValueError("device on fire")
 
-    runner._forward = type("Broken", (), {"__call__": staticmethod(broken), "close": runner._forward.close})()
+    own = runner._forward
+    runner._forward = type("Broken", (), {"stage": own.stage, "__call__": staticmethod(broken), "close": own.close})()
     plan = scheduler.plan()
     result = runner.collect(runner.launch(plan))
     assert isinstance(result.error, ValueError) and "on fire" in str(result.error)

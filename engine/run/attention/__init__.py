@@ -9,9 +9,15 @@ import torch
 from engine.core.errors import ConfigError
 from engine.run.attention.eager import attend as eager
 from engine.run.attention.exchange import register, settings_of
+from engine.run.attention.flash import attend as flash
+from engine.run.attention.flash_kernels import FLASH_2, FLASH_3
 from engine.run.attention.sdpa import attend as sdpa
 
-BACKENDS: dict[str, Callable[..., torch.Tensor]] = {"eager": eager, "sdpa": sdpa}
+PORTABLE: dict[str, Callable[..., torch.Tensor]] = {"eager": eager, "sdpa": sdpa}
+"""Backends that run on every device and attend over batches."""
+
+BACKENDS: dict[str, Callable[..., torch.Tensor]] = {**PORTABLE, FLASH_2: flash, FLASH_3: flash}
+"""All backends; the others attend over inputs in buffers, with kernels that are given to the context."""
 
 
 class AttentionSwitch:
@@ -21,8 +27,11 @@ class AttentionSwitch:
     model's own attention too, because it does not bring the keyword ``paged``.
     """
 
-    def __init__(self, model: Any, backend: str) -> None:
+    def __init__(self, model: Any, backend: str, *, apart: bool = False) -> None:
         """Check that the model's attention can be exchanged; it is left as it was.
+
+        Args:
+            apart: keep ``torch.compile`` out of it, for models that are compiled.
 
         Raises:
             ConfigError: the backend does not exist, or the model does not attend through the exchangeable interface.
@@ -31,7 +40,7 @@ class AttentionSwitch:
             raise ConfigError(f"attention backend {backend!r} is not known; choose one of {', '.join(BACKENDS)}")
         settings = settings_of(model)
         before = [config._attn_implementation for config in settings]
-        self._name = register(backend, BACKENDS[backend], model.config._attn_implementation or "eager")
+        self._name = register(backend, BACKENDS[backend], model.config._attn_implementation or "eager", apart=apart)
         try:
             model.set_attn_implementation(self._name)
             if model.config._attn_implementation != self._name:

@@ -1,11 +1,13 @@
 """What an attention layer gets besides its queries: the batch, and its own pages of the cache."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
 from engine.core.errors import EngineError
 from engine.run.batch import Batch, Span
+from engine.run.buffers import Inputs
 from engine.run.kv_store import KVStore
 
 
@@ -14,15 +16,29 @@ class Layer:
     """One layer's view of a step.
 
     Attributes:
+        step: what is computed: a batch of one step, or inputs in buffers that stay.
         keys, values: [slots, kv_heads, head_dim], this layer's pages as flat slots.
         slots: int64 [tokens], where each new token goes.
+        kernels: what a backend brought along, see ``Context``.
     """
 
-    batch: Batch
+    step: Batch | Inputs
     group: int
     keys: torch.Tensor
     values: torch.Tensor
     slots: torch.Tensor
+    kernels: Any = None
+
+    @property
+    def window(self) -> int | None:
+        """Sliding window in tokens."""
+        return self.step.layout.groups[self.group].window
+
+    @property
+    def pages(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Keys and values as pages, each [1 + num_blocks, page_size, kv_heads, head_dim]."""
+        shape = (-1, self.step.layout.page_size, *self.keys.shape[1:])
+        return self.keys.view(shape), self.values.view(shape)
 
     def write(self, key: torch.Tensor, value: torch.Tensor) -> None:
         """Store the new tokens' keys and values, each [tokens, kv_heads, head_dim].
@@ -39,16 +55,25 @@ class Layer:
         self.values.index_copy_(0, self.slots, value.to(self.values.dtype))
 
     def spans(self, together: bool) -> list[Span]:
-        return self.batch.spans(self.group, together)
+        """See ``Batch.spans``."""
+        assert isinstance(self.step, Batch), "only a batch of one step has spans"
+        return self.step.spans(self.group, together)
 
 
 class Context:
     """A step's batch and the cache it runs over; handed to every layer as the keyword ``paged``."""
 
-    def __init__(self, batch: Batch, store: KVStore, places: dict[int, tuple[int, int]]) -> None:
-        """``places``: model layer index -> (layer group, page of a block)."""
-        self.batch = batch
-        self._store, self._places = store, places
+    def __init__(
+        self, step: Batch | Inputs, store: KVStore, places: dict[int, tuple[int, int]], kernels: Any = None
+    ) -> None:
+        """A step and its cache.
+
+        Args:
+            places: model layer index -> (layer group, page of a block).
+            kernels: handed on to the backend.
+        """
+        self.step = step
+        self._store, self._places, self._kernels = store, places, kernels
         self._visits = 0
 
     def layer(self, index: int, window: int | None) -> Layer:
@@ -58,12 +83,13 @@ class Context:
             EngineError: the window is not the one the cache was laid out for.
         """
         group, page = self._places[index]
-        expected = self.batch.layout.groups[group].window
+        expected = self.step.layout.groups[group].window
         if window != expected:
             raise EngineError(f"layer {index} attends with window {window}, but its cache was laid out for {expected}")
         self._visits += 1
         store = self._store
-        return Layer(self.batch, group, store.flat_keys[page], store.flat_values[page], self.batch.slots[group])
+        keys, values = store.flat_keys[page], store.flat_values[page]
+        return Layer(self.step, group, keys, values, self.step.slots[group], self._kernels)
 
     def check_complete(self) -> None:
         """Every layer must have attended over the cache exactly once, else its result is not what the model means.

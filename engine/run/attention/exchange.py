@@ -9,7 +9,7 @@ import torch
 from engine.core.errors import EngineError
 from engine.run.attention.context import Context
 
-_KINDS = {"eager": "plain", "sdpa": "fused"}
+_KINDS = {"eager": "plain", "sdpa": "fused", "flash_attention_2": "tables2", "flash_attention_3": "tables3"}
 """Backends in registered names, because transformers runs checks of its own on names that hold "sdpa" or "flash"."""
 
 _NOT_HONOURED = ("position_bias", "attention_bias", "sinks", "indices", "block_indices")
@@ -30,16 +30,20 @@ def settings_of(model: Any) -> list[Any]:
     return list(found.values())
 
 
-def register(backend: str, attend: Callable[..., torch.Tensor], own: str) -> str:
+def register(backend: str, attend: Callable[..., torch.Tensor], own: str, *, apart: bool = False) -> str:
     """Make ``attend`` known to ``transformers`` for models whose own attention is ``own``.
+
+    Args:
+        apart: ``torch.compile`` does not look into it. What it does depends on the batch in ways no compiler knows.
 
     Returns:
         The name it was registered under. The same arguments give the same name and an equal function.
     """
     from transformers import AttentionInterface, AttentionMaskInterface
 
-    name = f"cbtui_paged_{_KINDS.get(backend, backend)}_{own.encode().hex()}"
-    AttentionInterface.register(name, _attention_function(attend, own))
+    name = f"cbtui_paged_{_KINDS.get(backend, backend)}{'_apart' if apart else ''}_{own.encode().hex()}"
+    function = _attention_function(attend, own)
+    AttentionInterface.register(name, torch.compiler.disable(function) if apart else function)
     masks = AttentionMaskInterface()
     if own in masks:
         AttentionMaskInterface.register(name, masks[own])

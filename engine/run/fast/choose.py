@@ -10,8 +10,8 @@ from engine.run.fast.build import BuildError, load_kernels
 from engine.run.fast.native import NativeForward
 from engine.run.fast.packed_modules import PackedModulesForward, packing_problem
 from engine.run.fast.spec import UnknownModel, read_spec
+from engine.run.forward import Forward, ModulesForward
 from engine.run.kv_store import KVStore
-from engine.run.model_runner import Forward, ModulesForward
 
 Make = Callable[[CacheLayout, KVStore, str], Forward]
 """Builds a forward pass for a cache; the last argument is the attention backend of the model's modules."""
@@ -34,11 +34,12 @@ class Choice:
     make: Make
 
 
-def choose_forward(model: Any, wanted: str = "auto") -> Choice:
+def choose_forward(model: Any, wanted: str = "auto", *, compiles: bool = False) -> Choice:
     """Decide, trying what has to be tried: the kernels are compiled here on first use (a few seconds).
 
     Args:
         wanted: "auto" takes the quickest that works; "fast", "packed" and "modules" ask for one.
+        compiles: a person asked for ``torch.compile``, which works on the model's modules.
 
     Raises:
         ConfigError: what was asked for cannot run this model here.
@@ -53,6 +54,8 @@ def choose_forward(model: Any, wanted: str = "auto") -> Choice:
 
     if wanted == "modules":
         return Choice("modules", "user", "", modules)
+    if wanted == "auto" and compiles:
+        return Choice("modules", "compilation was asked for", "", modules)
     if device.type != "cpu":
         if wanted != "auto":
             raise ConfigError(f"forward={wanted!r} is for models on the CPU, this one is on {device}; use 'auto'")

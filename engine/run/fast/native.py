@@ -1,6 +1,7 @@
 """The fast forward pass: one call into the compiled kernels per step."""
 
 import ctypes
+from collections.abc import Callable
 from ctypes import POINTER, c_float, c_int32, c_void_p
 from typing import Any
 
@@ -74,6 +75,7 @@ class NativeForward:
         self._source, self._library, self._layout, self._store = model, library, layout, store
         self._columns = int(library.block_columns())
         self.greedy: Tensor | None = None
+        self.batch_device = torch.device("cpu")
         self.take()
 
     def take(self) -> None:
@@ -134,6 +136,14 @@ class NativeForward:
             group=group,
             rotary=layer.rotary,
         )
+
+    def stage(self, batch: Batch) -> Batch:
+        """Nothing to prepare."""
+        return batch
+
+    def warmup(self, progress: Callable[[int, int], None]) -> None:
+        """Nothing takes long the first time."""
+        progress(1, 1)
 
     def __call__(self, batch: Batch) -> Tensor:
         """One step: writes keys and values of every token and returns the logits of the sampling rows.

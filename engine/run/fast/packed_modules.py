@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from engine.run.fast.borrowed import Borrowed
-from engine.run.model_runner import ModulesForward
+from engine.run.forward import ModulesForward
 
 TYPICAL_ROWS = 32
 """Rows of input the packed order is chosen for. Other numbers work too."""
