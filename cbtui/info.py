@@ -13,7 +13,7 @@ PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "gguf", "accel
 
 
 def lines() -> Iterator[str]:
-    """Versions, devices, attention backends with the reason where one is missing, folders, threads."""
+    """Versions, devices, attention backends and why one is missing, what is on by default, threads, folders."""
     yield f"cbtui         {__version__}"
     yield f"python        {platform.python_version()} ({sys.executable})"
     yield f"platform      {platform.platform()}"
@@ -26,6 +26,8 @@ def lines() -> Iterator[str]:
 
     for name, reason in attention_backends().items():
         yield f"attention     {name:<18} {reason or 'available'}"
+    yield ""
+    yield from _paths()
     yield ""
     yield from _threads()
     yield ""
@@ -59,6 +61,24 @@ def _devices() -> Iterator[str]:
         yield f"device        {name:<18} {state}"
     auto = choose_device("auto")
     yield f"device        {'auto':<18} {auto.value}: {auto.reason}"
+
+
+def _paths() -> Iterator[str]:
+    """How steps are run on the device that "auto" takes: what is on and why, for a model of common sizes."""
+    import torch
+
+    from engine.models.devices import choose_device, choose_dtype
+    from engine.typical import SHOWN, typical_choices
+
+    device = choose_device("auto").value
+    config = typical_choices(torch.device(device), getattr(torch, choose_dtype("auto", device, 0).value))
+    for name in SHOWN:
+        field = getattr(config, name)
+        yield f"{f'on {device}':<14}{name:<23}{field.value}: {field.reason}"
+    compilation = "0: compiling takes minutes; a level set by hand is followed"
+    yield f"{f'on {device}':<14}{'default_compile_level':<23}{compilation}"
+    if device == "cpu":
+        yield f"{'on cpu':<14}{'forward':<23}auto: compiled kernels for known models, else the model's modules, packed"
 
 
 def _threads() -> Iterator[str]:

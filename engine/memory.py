@@ -53,4 +53,7 @@ def _device_memory(device: torch.device, host: Any) -> tuple[int, int]:
         free, total = torch.cuda.mem_get_info(device)
         unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return free + unused, total
+    if device.type == "xpu":
+        free, total = torch.xpu.mem_get_info(device)
+        return free + torch.xpu.memory_reserved(device) - torch.xpu.memory_allocated(device), total
     return host.available, host.total

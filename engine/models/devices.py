@@ -46,8 +46,8 @@ def attention_backends() -> dict[str, str]:
     for name, module in (("flash_attention_2", "flash_attn"), ("flash_attention_3", "flash_attn_interface")):
         if no_cuda:
             found[name] = f"needs CUDA: {no_cuda}"
-        elif importlib.util.find_spec(module) is None:
-            found[name] = f"the package {module.replace('_', '-')} is not installed"
+        elif importlib.util.find_spec(module) is None and importlib.util.find_spec("kernels") is None:
+            found[name] = f"neither the package {module.replace('_', '-')} nor kernels is installed"
         else:
             found[name] = ""
     return found

@@ -61,7 +61,8 @@ class KVStore:
     def run_copies(self, copies: Copies) -> None:
         """Copy blocks, in this order: device to host, host to device, device to device.
 
-        On CUDA the copies are queued on the current stream, so the forward pass that follows sees them done.
+        On CUDA the copies are queued on the stream that computes, so the pass that follows sees them done and a restore
+        sees the offload before it. Other devices copy at once: their host memory is not page-locked.
         """
         if copies.offload:
             self._offload(copies.offload)
@@ -85,7 +86,7 @@ class KVStore:
                     self._host[rows, which, page] = store[index]
                 else:
                     for block, slot in pairs:
-                        self._host[slot, which, page].copy_(store[block], non_blocking=True)
+                        self._host[slot, which, page].copy_(store[block], non_blocking=store.is_cuda)
 
     def _restore(self, pairs: tuple[tuple[int, int], ...]) -> None:
         assert self._host is not None
@@ -97,4 +98,4 @@ class KVStore:
                     store[index] = self._host[rows, which, page]
                 else:
                     for slot, block in pairs:
-                        store[block].copy_(self._host[slot, which, page], non_blocking=True)
+                        store[block].copy_(self._host[slot, which, page], non_blocking=store.is_cuda)

@@ -107,6 +107,7 @@ def test_info_tells_versions_devices_backends_folders_and_threads(cbtui: Command
     assert result.returncode == 0
     for word in (__version__, "torch", "transformers", "cpu", "sdpa", "flash_attention_2", "hub", "threads", "smollm2"):
         assert word in result.stdout, word
+    assert "use_cuda_graph         (False, False): needs a CUDA device, this is cpu" in result.stdout
 
 
 def test_the_list_of_models_says_what_is_here(cbtui: Command) -> None:

@@ -180,7 +180,8 @@ def test_an_attention_backend_that_cannot_be_used(tiny_folder: Path, monkeypatch
     )
     monkeypatch.setattr(device_choices, "available_devices", lambda: {"cpu": "", "cuda": "", "mps": "none"})
     monkeypatch.setattr(device_choices.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(LoadError, match=r"the package flash-attn is not installed\..*Take --attn auto, sdpa or eager"):
+    missing = r"neither the package flash-attn nor kernels is installed\..*Take --attn auto, sdpa or eager"
+    with pytest.raises(LoadError, match=missing):
         device_choices.check_attention("flash_attention_2", "cuda")
 
 
