@@ -68,15 +68,17 @@ def _decode_width(config: ContinuousBatchingConfig, facts: Facts, notices: list[
 def _decide_compilation(config: ContinuousBatchingConfig, facts: Facts, found: Found, notices: list[str]) -> None:
     """Each path: its own config, else the level, else the generation config's."""
     level = config.default_compile_level
+    trouble = facts.compile_trouble
+    if not trouble and facts.forward != "modules":
+        trouble = f"forward is {facts.forward}, which has nothing to compile"
     explicit = {"varlen": config.varlen_compile_config, "decode": config.decode_compile_config}
     for path, own in explicit.items():
         name = f"{path}_compile_config"
-        if facts.forward != "modules":
-            why = f"forward is {facts.forward}, which has nothing to compile"
+        if trouble:
             if own is not None or (level and path == "varlen"):
                 asked = name if own is not None else "default_compile_level"
-                notices.append(f"{asked} is switched off: {why}")
-            found[name] = Resolved(None, why)
+                notices.append(f"{asked} is switched off: {trouble}")
+            found[name] = Resolved(None, trouble)
         elif path == "decode" and facts.has_tables and not found["max_blocks_per_request"].value:
             why = f"the decode path is off: {found['max_blocks_per_request'].reason}"
             if own is not None:
@@ -92,8 +94,8 @@ def _decide_compilation(config: ContinuousBatchingConfig, facts: Facts, found: F
             found[name] = Resolved(facts.compile_fallback, "generation config")
         else:
             found[name] = Resolved(None, "default_compile_level=0")
-    if level and facts.forward != "modules":
-        found["default_compile_level"] = Resolved(0, f"{level} → 0: forward is {facts.forward}")
+    if level and trouble:
+        found["default_compile_level"] = Resolved(0, f"{level} → 0: {trouble}")
 
 
 def _decide_graphs(config: ContinuousBatchingConfig, facts: Facts, found: Found, notices: list[str]) -> None:

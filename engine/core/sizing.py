@@ -37,6 +37,7 @@ class Facts:
         has_graphs: CUDA graphs can be captured here.
         has_decode_kernel: the attention library has a paged decode kernel here.
         page_multiple: tokens a page must be a multiple of for the attention kernels.
+        compile_trouble: why nothing can be compiled here, "" when it can.
         compile_fallback: compile config of the generation config, for paths that have no other; None for none.
         processes_logits: sampling or penalties are expected, so vocabulary-sized temporaries are needed.
         num_requests, longest_request: hints about the work to come (prompts, prompt + output tokens); 0 for unknown.
@@ -67,6 +68,7 @@ class Facts:
     forward_reason: str = "default"
     forward_notice: str = ""
     page_multiple: int = 1
+    compile_trouble: str = ""
     compile_fallback: Any = None
 
     @property

@@ -8,14 +8,14 @@ from engine.core.config import ContinuousBatchingConfig, ResolvedConfig
 from engine.core.errors import ConfigError
 from engine.core.layout import CacheLayout
 from engine.core.sizing import Facts
-from engine.memory import choose_backend, probe
+from engine.memory import probe
 from engine.parallel.follower import Doors, Follower
 from engine.parallel.forward import SharedForward
 from engine.parallel.frames import Kind
 from engine.parallel.leader import LeadingRunner, Opening, smallest
 from engine.parallel.ranks import Ranks, ranks_of
 from engine.parallel.sharding import own_part, tensor_mesh
-from engine.run.attention import BACKENDS
+from engine.run.attention.choice import choose_attention
 from engine.run.facts import ModelFacts, inspect_model, text_config
 from engine.run.fast.choose import Choice, choose_forward
 from engine.run.kv_store import KVStore
@@ -109,12 +109,14 @@ def _choice(model: Any, wanted: str) -> Choice:
 
 
 def _probe(model: Any, part: ModelFacts, choice: Choice) -> Facts:
-    backend, why = choose_backend(getattr(model.config, "_attn_implementation", None), BACKENDS)
+    setting = getattr(model.config, "_attn_implementation", None)
+    attention = choose_attention(setting, part, auto_switch=False, find=lambda name: "not over several ranks")
     return probe(
         model,
-        backend,
+        attention.name,
         part,
-        attention_reason=why,
+        attention_reason=attention.reason,
+        compile_trouble="the model is split over ranks",
         forward=choice.kind,
         forward_reason=choice.reason,
         forward_notice=choice.notice,

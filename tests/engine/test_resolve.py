@@ -271,6 +271,11 @@ class TestCompilation:
         quiet = resolved(fake_facts(forward="fast", compile_fallback={"mode": "default"}))
         assert [one.value for one in self.of(quiet)] == [None, None] and quiet.notices == ()
 
+    def test_where_nothing_can_be_compiled_it_says_why(self):
+        config = resolved(fake_facts(compile_trouble="the model is split over ranks"), default_compile_level=1)
+        assert [one.reason for one in self.of(config)] == ["the model is split over ranks"] * 2
+        assert config.notices == ("default_compile_level is switched off: the model is split over ranks",)
+
     def test_modes_that_record_graphs_get_none_of_ours(self):
         config = resolved(gpu(), decode_compile_config={"mode": "reduce-overhead"})
         assert config.use_cuda_graph.value == (True, False)

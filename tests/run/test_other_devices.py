@@ -20,6 +20,7 @@ ROOT = Path(engine.__file__).parent
 CUDA_ONLY = {
     "memory.py": {"_device_memory"},
     "models/devices.py": {"available_devices", "choose_device", "free_bytes", "_auto_dtype"},
+    "parallel/launch.py": {"join"},
     "run/assemble.py": {"_recorded_event"},
     "run/attention/choice.py": {"_usable"},
     "run/graphs.py": {"CudaRecorder"},
