@@ -31,7 +31,7 @@ def map_rows(scene: Scene, width: int, rows: int, *, gutter: bool, tiles: bool, 
     cells = _cells(scene, numbers, margin_from, plan.per_cell)
     changed = _highlight(scene)
     out: list[Row] = []
-    hits: list[Hit] = []
+    starts: list[int] = []
     previous: object = None
     tile, chosen = plan.tile, scene.chrome.block
     for y in range(plan.rows):
@@ -40,22 +40,32 @@ def map_rows(scene: Scene, width: int, rows: int, *, gutter: bool, tiles: bool, 
             row.right(str(y * plan.columns * plan.per_cell), plan.gutter - 1).put(" ")
         elif width > 2:
             row.put(" ")
-        x0, put = row.used, row.put
-        for x, cell in enumerate(cells[y * plan.columns : (y + 1) * plan.columns]):
+        starts.append(row.used)
+        texts: list[str] = []
+        styles: list[Style] = []
+        line = cells[y * plan.columns : (y + 1) * plan.columns]
+        for x, cell in enumerate(line):
             style = cell.bright if x == 0 or cell.run != previous else cell.style
             if changed is not None or cell.block == chosen:
                 style = _focus(scene, cell, changed)
             previous = cell.run
-            hits.append(Hit(y, x0, x0 + tile, "block", cell.block))
-            x0 += tile
+            styles.append(style)
             if tile == 1:
-                put(cell.glyph, style)
+                texts.append(cell.glyph)
             elif cell.fill is None or (changed is not None and cell.block not in changed):
-                put(cell.glyph + cell.second, style)
+                texts.append(cell.glyph + cell.second)
             else:
-                put(cell.glyph, style)
-                put(cell.second, cell.fill)
-        out.append(row.done())
+                texts += (cell.glyph, cell.second)
+                styles.append(cell.fill)
+        out.append(row.cells(texts, styles, tile * len(line)).done())
+
+    def hits() -> list[Hit]:
+        return [
+            Hit(y, start + x * tile, start + (x + 1) * tile, "block", cell.block)
+            for y, start in enumerate(starts)
+            for x, cell in enumerate(cells[y * plan.columns : (y + 1) * plan.columns])
+        ]
+
     return Panel(out, hits)
 
 
@@ -107,13 +117,18 @@ def blocks(scene: Scene, width: int, height: int, *, screen_width: int, legend_r
         out += gauge(scene, width - (width - plan.gutter - plan.columns * plan.tile), plan.gutter)
         out = [out[0], *(_pad(row, width, scene) for row in out[1:])]
     body = map_rows(scene, width, rows, gutter=gutter, tiles=tiles, order=order)
-    hits = [Hit(h.y + len(out), h.x0, h.x1, h.kind, h.value) for h in body.hits]
+    top = len(out)
     out += body.rows
     indent = plan.gutter if gutter else 1
     out += legend(scene, width, legend_rows, indent, long=legend_rows > 1, numbers=screen_width >= 100,
                   margin=order == "owner") if legend_rows else []  # fmt: skip
     out += [blank(theme, width)] * (height - len(out))
-    return Panel(out[:height], [h for h in hits if h.y < height])
+
+
+    def hits() -> list[Hit]:
+        return [Hit(h.y + top, h.x0, h.x1, h.kind, h.value) for h in body.hits if h.y + top < height]
+
+    return Panel(out[:height], hits)
 
 
 def _pad(row: Row, width: int, scene: Scene) -> Row:

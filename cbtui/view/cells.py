@@ -1,7 +1,7 @@
 """Rows of styled cells. A row builder counts its cells, so a row is never wider or narrower than it says."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 from rich.cells import cell_len
 from rich.segment import Segment
@@ -53,7 +53,7 @@ class RowBuilder:
         """Append text. Too much of it is a bug of the caller: the row refuses."""
         if not text:
             return self
-        self.used += width_of(text)
+        self.used += len(text) if text.isascii() else cell_len(text)
         assert self.used <= self.width, f"row of {self.width} cells overflows by {self.used - self.width}: {text!r}"
         style = self.ground if style is None else style
         if self._styles and self._styles[-1] is style:
@@ -62,6 +62,31 @@ class RowBuilder:
             self._texts.append(text)
             self._styles.append(style)
         return self
+
+    def cells(self, texts: Sequence[str], styles: Sequence[Style], width: int) -> "RowBuilder":
+        """Append many texts, ``width`` cells together, each in its own style: ``put`` for the cells of a map."""
+        self.used += width
+        assert self.used <= self.width, f"row of {self.width} cells overflows by {self.used - self.width}"
+        previous = self._styles[-1] if self._styles else None
+        run: list[str] = []
+        for text, style in zip(texts, styles, strict=True):
+            if style is previous:
+                run.append(text)
+                continue
+            if run:
+                self._extend(run, previous)
+            run, previous = [text], style
+        if run:
+            self._extend(run, previous)
+        return self
+
+    def _extend(self, run: list[str], style: Style | None) -> None:
+        text = "".join(run)
+        if self._styles and self._styles[-1] is style:
+            self._texts[-1] += text
+        elif style is not None:
+            self._texts.append(text)
+            self._styles.append(style)
 
     def spans(self, spans: Iterable[Span]) -> "RowBuilder":
         for text, style in spans:
@@ -90,12 +115,24 @@ class RowBuilder:
         return tuple(map(Segment, self._texts, self._styles))
 
 
-@dataclass(slots=True)
 class Panel:
-    """A block of rows of one width, and what can be clicked in it."""
+    """A block of rows of one width, and what can be clicked in it.
 
-    rows: list[Row]
-    hits: list[Hit] = field(default_factory=list)
+    ``hits`` may be given as a function: most frames are never clicked, and those of a large map are many.
+    """
+
+    __slots__ = ("rows", "_hits")
+
+    def __init__(self, rows: list[Row], hits: list[Hit] | Callable[[], list[Hit]] | None = None) -> None:
+        self.rows = rows
+        self._hits = [] if hits is None else hits
+
+    @property
+    def hits(self) -> list[Hit]:
+        """Clickable parts."""
+        if callable(self._hits):
+            self._hits = self._hits()
+        return self._hits
 
 
 def clip(text: str, width: int, ellipsis: str = "…") -> str:
@@ -211,15 +248,22 @@ def join(left: Panel, right: Panel, gap: int, theme: Theme) -> Panel:
         b = right.rows[index] if index < len(right.rows) else blank(theme, right_width)
         rows.append((*a, space, *b) if gap else (*a, *b))
     shift = left_width + gap
-    hits = left.hits + [Hit(h.y, h.x0 + shift, h.x1 + shift, h.kind, h.value) for h in right.hits]
+
+    def hits() -> list[Hit]:
+        return left.hits + [Hit(h.y, h.x0 + shift, h.x1 + shift, h.kind, h.value) for h in right.hits]
+
     return Panel(rows, hits)
 
 
 def stack(panels: Iterable[Panel]) -> Panel:
     """Panels of one width, one below the other."""
     rows: list[Row] = []
-    hits: list[Hit] = []
+    placed: list[tuple[int, Panel]] = []
     for panel in panels:
-        hits += [Hit(h.y + len(rows), h.x0, h.x1, h.kind, h.value) for h in panel.hits]
+        placed.append((len(rows), panel))
         rows += panel.rows
+
+    def hits() -> list[Hit]:
+        return [Hit(h.y + top, h.x0, h.x1, h.kind, h.value) for top, panel in placed for h in panel.hits]
+
     return Panel(rows, hits)

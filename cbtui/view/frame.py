@@ -138,16 +138,11 @@ def _draw(scene: Scene, rect: Rect, width: int, height: int) -> Panel:
 def assemble(rects: Sequence[Rect], panels: Mapping[str, Panel], width: int, height: int, theme: Theme) -> Panel:
     """Panels at their places, gaps filled."""
     parts: list[list[tuple[int, int, Row]]] = [[] for _ in range(height)]
-    hits: list[Hit] = []
     for rect in rects:
         panel = panels[rect.name]
         for dy, row in enumerate(panel.rows[: rect.height]):
             if rect.y + dy < height:
                 parts[rect.y + dy].append((rect.x, rect.width, row))
-        if rect.x or rect.y:
-            hits += [Hit(rect.y + y, rect.x + x0, rect.x + x1, kind, value) for y, x0, x1, kind, value in panel.hits]
-        else:
-            hits += panel.hits
     empty, ground = blank(theme, width), theme.style("text")
     rows = []
     for line in parts:
@@ -157,6 +152,14 @@ def assemble(rects: Sequence[Rect], panels: Mapping[str, Panel], width: int, hei
             rows.append(empty)
         else:
             rows.append(_line(sorted(line, key=itemgetter(0)), width, ground))
+
+    def hits() -> list[Hit]:
+        return [
+            Hit(rect.y + y, rect.x + x0, rect.x + x1, kind, value)
+            for rect in rects
+            for y, x0, x1, kind, value in panels[rect.name].hits
+        ]
+
     return Panel(rows, hits)
 
 

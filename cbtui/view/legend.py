@@ -1,5 +1,7 @@
 """What stands around the block map: the equation of the pool, the legend, the gauge with the margin."""
 
+from operator import attrgetter
+
 from cbtui.view.cells import Part, Row, RowBuilder, Span, blank, keep_parts
 from cbtui.view.scene import Scene
 from cbtui.view.tiles import class_counts
@@ -38,7 +40,7 @@ def legend_parts(scene: Scene, *, long: bool, numbers: bool, margin: bool) -> li
     if any(w is not None for w in scene.picture.windows):
         add("window", small, "sliding window" if long else "window", 8, always=True)
     shares = theme.style("share_ink", "share", bold=True)
-    most = max((len(b.owners) for b in scene.picture.blocks), default=0)
+    most = max(map(len, map(attrgetter("owners"), scene.picture.blocks)), default=0)
     shared_by = f"shared by {most}" if numbers else "shared"
     add("shared", ((f"{glyphs.shared}{most}" if long else glyphs.shared, shares),), shared_by, 7)
     add("shared_window", ((glyphs.shared_window, shares),), "shared, window", 6)

@@ -3,6 +3,8 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
+from operator import attrgetter
 
 from rich.style import Style
 
@@ -15,9 +17,10 @@ from engine.core.observe import BlockView
 
 def class_counts(scene: Scene) -> Counter[str]:
     """How many blocks are "full", "window", "shared", "shared_window", "back", "cached", "free" (they add up)."""
-    picture, counts = scene.picture, Counter[str]()
-    for number in range(1, len(picture.blocks)):
-        counts[_class(scene, number, picture.blocks[number])] += 1
+    blocks = scene.picture.blocks
+    counts = Counter(map(attrgetter("state"), islice(blocks, 1, None)))
+    del counts["owned"]
+    counts.update([_class(scene, number, block) for number, block in enumerate(blocks) if block.state == "owned"])
     return counts
 
 

@@ -199,8 +199,8 @@ def timeline(scene: Scene, width: int, height: int) -> Panel:
     rows += [_cells_row(scene, width, lead, line, ()) for line in body]
     if height >= 4:
         rows.append(axis(scene, width, indent, cols))
-    hits = _hits(cols, indent, range(chart, chart + len(body)))
-    return Panel(rows[:height], [h for h in hits if h.y < height])
+    charted = range(chart, min(height, chart + len(body)))
+    return Panel(rows[:height], lambda: _hits(cols, indent, charted))
 
 
 def _hits(cols: Columns, indent: int, rows: range) -> list[Hit]:
@@ -235,8 +235,8 @@ def _tracks(scene: Scene, width: int, height: int) -> Panel:
             pad = " " * max(1, 4 - len(shown) + 1)
             end = ((pad + shown, "bright"), (unit, "muted")) if last else ()
             rows.append(_cells_row(scene, width, lead, line, end))
-    hits = _hits(cols, indent, range(chart, len(rows)))
+    charted = range(chart, min(height, len(rows)))
     rows.append(axis(scene, width, indent, cols))
     while len(rows) < height:
         rows.append(RowBuilder(width, theme.style("text")).done())
-    return Panel(rows[:height], hits)
+    return Panel(rows[:height], lambda: _hits(cols, indent, charted))

@@ -52,7 +52,8 @@ class Frame(Widget, can_focus=True):
         self._chrome = Chrome()
         self._rows: list[Row] = []
         self._strips: list[Strip] = []
-        self._hits: dict[int, list[Hit]] = {}
+        self._panel = Panel([])
+        self._hits: dict[int, list[Hit]] | None = None
         self._rects: list[Rect] = []
         self._tick = -TICKS_PER_FRAME
         self._drawn: tuple[object, ...] = ()
@@ -77,7 +78,7 @@ class Frame(Widget, can_focus=True):
             return ()
         keys: list[int] = []
         for y in range(rect.y, rect.y + rect.height):
-            for hit in self._hits.get(y, ()):
+            for hit in self._by_row.get(y, ()):
                 if hit.kind == "request" and hit.value not in keys and rect.x <= hit.x0 < rect.x + rect.width:
                     keys.append(int(hit.value))
         return tuple(keys)
@@ -95,14 +96,23 @@ class Frame(Widget, can_focus=True):
         """Names of the panes shown, in tab order."""
         return tuple(rect.name for rect in self._rects if rect.name not in ("keys", "alarm"))
 
+    @property
+    def _by_row(self) -> dict[int, list[Hit]]:
+        """Clickable parts by row, worked out when somebody asks."""
+        if self._hits is None:
+            self._hits = {}
+            for hit in self._panel.hits:
+                self._hits.setdefault(hit.y, []).append(hit)
+        return self._hits
+
     def hit(self, x: int, y: int) -> Hit | None:
         """What lies under a cell."""
-        found = [hit for hit in self._hits.get(y, ()) if hit.x0 <= x < hit.x1]
+        found = [hit for hit in self._by_row.get(y, ()) if hit.x0 <= x < hit.x1]
         return min(found, key=lambda hit: hit.x1 - hit.x0, default=None)
 
     def places(self, kind: str) -> dict[int | str, tuple[int, int]]:
         """Value -> first cell (x, y) of everything of a kind that is on the screen."""
-        return {hit.value: (hit.x0, y) for y, hits in self._hits.items() for hit in hits if hit.kind == kind}
+        return {hit.value: (hit.x0, y) for y, hits in self._by_row.items() for hit in hits if hit.kind == kind}
 
     def pane_at(self, x: int, y: int) -> str:
         """Name of the pane under a cell, "" for none."""
@@ -161,9 +171,7 @@ class Frame(Widget, can_focus=True):
                 strips.append(Strip(row, self.size.width))
                 dirty.append(y)
         self._rows, self._strips = panel.rows, strips
-        self._hits = {}
-        for hit in panel.hits:
-            self._hits.setdefault(hit.y, []).append(hit)
+        self._panel, self._hits = panel, None
         if len(panel.rows) != len(old):
             self.refresh()
             return

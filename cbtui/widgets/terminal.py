@@ -14,15 +14,16 @@ from rich.segment import Segment
 from textual._compositor import ChopsUpdate, CompositorUpdate
 from textual.strip import Strip
 
-Cells = tuple[int, str, str]
-"""Column, text, style codes: cells of one style in one line."""
+Cells = tuple[int, str, object]
+"""Column, text, style: cells of one style in one line."""
+NOTHING: Cells = (1 << 30, "", None)
 
 
 class Shown:
     """The lines a terminal shows, as far as they are known."""
 
     def __init__(self) -> None:
-        self._lines: dict[int, Sequence[Segment]] = {}
+        self._lines: dict[int, list[Cells]] = {}
         self._codes: dict[object, tuple[str, str, str]] = {}
 
     def forget(self) -> None:
@@ -52,7 +53,7 @@ class Shown:
         out: list[str] = []
         pen = ("", "", "")
         for y, strip in strips.items():
-            new, old = list(strip), self._lines.get(y)
+            new, old = cells_of(strip), self._lines.get(y, ())
             self._lines[y] = new
             at = -1
             for x, text, style in changed(old, new):
@@ -60,7 +61,7 @@ class Shown:
                     out.append(f"\x1b[{y + 1};{x + 1}H")
                 pen = self._turn(pen, style, system, out)
                 out.append(text)
-                at = x + cell_len(text)
+                at = x + (len(text) if text.isascii() else cell_len(text))
         if out:
             out.append("\x1b[0m")
         return "".join(out)
@@ -96,28 +97,31 @@ class _Changes(CompositorUpdate):
         return self._shown.write(self._strips, console._color_system or ColorSystem.TRUECOLOR)
 
 
-def changed(old: Sequence[Segment] | None, new: Sequence[Segment]) -> list[tuple[int, str, object]]:
-    """Runs of cells, as (column, text, style), that make ``new`` of ``old``; all of ``new`` where nothing is known."""
-    runs: list[tuple[int, str, object]] = []
-    before = iter(old or ())
-    there, start, end = None, 0, 0  # the segment of the old line that reaches over column x
-    x = 0
-    for text, style, _ in new:
-        while end <= x:
-            there = next(before, None)
-            if there is None:
-                break
-            start, end = end, end + cell_len(there.text)
-        width = cell_len(text)
-        if there is None or start != x or there.style != style:
+def changed(old: Sequence[Cells], new: Sequence[Cells]) -> list[Cells]:
+    """The runs of cells that make ``new`` of ``old``; all of ``new`` where nothing is known."""
+    runs: list[Cells] = []
+    before = iter(old)
+    start, had, look = next(before, NOTHING)
+    for x, text, style in new:
+        while start < x:
+            start, had, look = next(before, NOTHING)
+        if start != x or (look is not style and look != style):
             runs.append((x, text, style))
-        elif there.text != text:
-            same = _same_start(there.text, text)
-            runs.append((x + same, text[same:], style))
-            if same == len(text):
-                runs.pop()
-        x += width
+        elif had != text:
+            same = _same_start(had, text)
+            if same < len(text):
+                runs.append((x + same, text[same:], style))
     return runs
+
+
+def cells_of(segments: Iterable[Segment]) -> list[Cells]:
+    """Segments with the column where each begins."""
+    cells: list[Cells] = []
+    x = 0
+    for text, style, _ in segments:
+        cells.append((x, text, style))
+        x += len(text) if text.isascii() else cell_len(text)
+    return cells
 
 
 def _same_start(old: str, new: str) -> int:

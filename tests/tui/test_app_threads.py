@@ -108,10 +108,11 @@ async def test_hard_stop_start_again_and_quit(options, caplog):
         await pilot.press("S")
         await until(lambda: app.session.engine == "running")
         await pilot.press("space", "a", *"rain", "enter")
-        await until(lambda: app.session.state is not None and bool(app.session.state.stories))
-        story = next(iter(app.session.state.stories.values()))
+        await until(lambda: any(s.ended < 0 for s in app.session.state.stories.values()))
+        story = next(s for s in app.session.state.stories.values() if s.ended < 0)
         await pilot.press(*["full_stop"] * 4)
         await until(lambda: len(story.tokens) >= 3)
+        app.change(selected=story.key)
         await pilot.press("c")
         await until(lambda: story.ended >= 0)
         assert story.finish_reason == "cancelled"

@@ -14,7 +14,7 @@ from textual.geometry import Region
 from textual.strip import Strip
 
 from cbtui.app import MonitorApp
-from cbtui.widgets.terminal import Shown, changed
+from cbtui.widgets.terminal import Shown, cells_of, changed
 from tests.tui.stage import playing
 
 STYLES = [
@@ -94,10 +94,12 @@ def test_a_terminal_that_is_told_the_differences_shows_the_new_lines(seed: int) 
 
 def test_equal_lines_write_nothing_and_a_digit_writes_a_digit() -> None:
     style = Style(color="#aabbcc", bgcolor="#000000")
-    first, second = ([Segment("step ", STYLES[0]), Segment(f"{n}", style), Segment("  x", STYLES[0])] for n in (11, 12))
+    first, second = (
+        cells_of([Segment("step ", STYLES[0]), Segment(f"{n}", style), Segment("  x", STYLES[0])]) for n in (11, 12)
+    )
     assert changed(first, first) == []
     assert changed(first, second) == [(6, "2", style)]
-    assert changed(None, second) == [(0, "step ", STYLES[0]), (5, "12", style), (7, "  x", STYLES[0])]
+    assert changed([], second) == second == [(0, "step ", STYLES[0]), (5, "12", style), (7, "  x", STYLES[0])]
 
 
 def test_updates_it_does_not_understand_pass_as_they_are() -> None:
