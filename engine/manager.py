@@ -31,6 +31,10 @@ CACHED_NAME = "_kept_continuous_batching_manager"
 class ContinuousBatchingManager:
     """Runs an engine on a daemon thread and is the way to it for any number of other threads.
 
+    Of a model that is split over several processes, each makes a manager of its own. On rank 0 it works as on a whole
+    model; on the others it follows: ``start``, ``pause``, ``stop`` and ``destroy`` wait for rank 0 to do the same,
+    requests are not taken, and there are no results.
+
     Every accepted request gets exactly one terminal output per sequence, whatever happens: the end of its text, a
     cancellation, a failure of the engine, a hard stop. Waiting never polls.
 
@@ -208,7 +212,7 @@ class ContinuousBatchingManager:
             wanted: ``num_return_sequences``, ``stop_strings``, ``seed``, ``salt``, and sampling parameters.
 
         Returns:
-            The id, or None with a warning when the manager was stopped.
+            The id, or None with a warning when the manager was stopped. None on ranks that follow another, always.
 
         Raises:
             TypeError, RequestError: refused; nothing was queued.
@@ -241,7 +245,8 @@ class ContinuousBatchingManager:
         With block sharing they are queued sorted, so that equal beginnings follow each other and find their blocks.
 
         Returns:
-            Their ids in the order of ``inputs``, or None with a warning when the manager was stopped.
+            Their ids in the order of ``inputs``, or None with a warning when the manager was stopped. None on ranks
+            that follow another, always.
 
         Raises:
             As ``add_request``.

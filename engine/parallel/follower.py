@@ -64,6 +64,10 @@ class Follower:
         probe: facts about the machine as it is now.
         make_forward: builds the forward pass on (layout, cache, backend).
         doors: told of what happens.
+
+    Attributes:
+        store: this rank's part of the cache, kept from one session to the next; None before the first.
+        steps: done so far.
     """
 
     def __init__(
@@ -79,7 +83,7 @@ class Follower:
         self._session = ExitStack()
         self._forward: SharedForward | None = None
         self._decoder: PlanDecoder | None = None
-        self._store: KVStore | None = None
+        self.store: KVStore | None = None
         self.steps = 0
 
     @property
@@ -124,7 +128,7 @@ class Follower:
             self._close()
         elif kind is Kind.DESTROY:
             self._close()
-            self._store = None
+            self.store = None
             self._ranks.set_timeout(None)
         return kind
 
@@ -135,10 +139,10 @@ class Follower:
         try:
             groups = group_layers(self._facts.windows)
             layout = CacheLayout(opening.page_size, groups, opening.num_blocks, opening.host_blocks)
-            if not (opening.reuse and self._store is not None and self._store.layout == layout):
-                self._store = None
-                self._store = KVStore(layout, self._facts)
-            forward = self._make_forward(layout, self._store, opening.backend)
+            if not (opening.reuse and self.store is not None and self.store.layout == layout):
+                self.store = None
+                self.store = KVStore(layout, self._facts)
+            forward = self._make_forward(layout, self.store, opening.backend)
             self._session.callback(forward.close)
             self._decoder = PlanDecoder(layout, self._facts.device, opening.max_requests)
             self._forward = SharedForward(forward, self._ranks, check=opening.check)
@@ -155,7 +159,7 @@ class Follower:
         self._doors.opened(None)
 
     def _step(self, body: bytes) -> None:
-        forward, decoder, store = self._forward, self._decoder, self._store
+        forward, decoder, store = self._forward, self._decoder, self.store
         if forward is None or decoder is None or store is None:
             raise EngineError("a step came before a session was opened")
         trouble, batch = None, None

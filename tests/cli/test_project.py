@@ -44,6 +44,7 @@ def test_options_the_readme_names_exist() -> None:
 
     options = (*MODEL_OPTIONS, *REQUEST_OPTIONS, *MONITOR_OPTIONS, *engine_options())
     known = {"--" + option.name.replace("_", "-") for option in options} | {"--json", "--version", "--help"}
+    known.add("--nproc-per-node")  # torchrun's
     named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", README))
     assert named and named - known == set()
 

@@ -76,13 +76,13 @@ def _work(task: Callable[..., Any], rank: int, size: int, home: str, args: tuple
     os._exit(0)  # groups that lost a member cannot be taken down in good order
 
 
-def split_model(path: str | Path, size: int) -> Any:
-    """The model of a folder, of which this process holds its part."""
+def split_model(path: str | Path, size: int, plan: dict[str, str] | None = None) -> Any:
+    """The model of a folder, of which this process holds its part; ``plan`` changes rules of its own plan."""
     import torch
     from transformers import AutoModelForCausalLM
     from transformers.distributed import DistributedConfig
     from transformers.utils import logging
 
     logging.disable_progress_bar()
-    config = DistributedConfig(tp_size=size)
+    config = DistributedConfig(tp_size=size, tp_plan=plan)
     return AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, distributed_config=config).eval()

@@ -74,6 +74,7 @@ def engines(rank: int, size: int, paths: dict[str, str]) -> dict[str, Any]:
             found["managed"] = managed(rank, model, settings(size, **ROOMY))
             outputs = generate_batch(model, PROMPTS[:2], max_new_tokens=4, continuous_batching_config=settings(size))
             found["batch"] = [output.generated_tokens for output in outputs.values()]
+            found["uneven"] = uneven(rank, model)
     return found
 
 
@@ -112,16 +113,44 @@ def managed(rank: int, model: Any, config: ContinuousBatchingConfig) -> dict[str
     return found
 
 
-def too_many(rank: int, size: int, path: str) -> str:
-    """More ranks than KV heads."""
+def more_ranks_than_heads(rank: int, size: int, path: str) -> tuple[str, list[int], list[list[int]]]:
+    """What is said about it; and with a plan that leaves attention whole, KV heads of each page, and the tokens."""
     from engine.core.errors import ConfigError
 
-    model = split_model(path, size)
+    trouble = "no error"
     try:
-        ContinuousBatchingManager(model)
+        ContinuousBatchingManager(split_model(path, size))
     except ConfigError as error:
-        return str(error)
-    return "no error"
+        trouble = str(error)
+    whole = {f"model.layers.*.self_attn.{name}_proj": "replicate" for name in "qkvo"}
+    model = split_model(path, size, whole)
+    if rank:
+        work = follower(model, ranks_of(model, 60.0))
+        work.serve(until=Kind.CLOSE)
+        return trouble, [int(keys.shape[2]) for keys in work.store.keys], []
+    engine = Engine(model, config=settings(size, **ROOMY))
+    for number, prompt in enumerate(PROMPTS):
+        engine.submit(prompt, f"r{number}", max_new_tokens=NEW)
+    engine.run_until_idle()
+    heads = [int(keys.shape[2]) for keys in engine.runner.store.keys]
+    engine.close()
+    outputs = {o.request_id: o.generated_tokens for o in engine.take_outputs() if o.is_finished()}
+    return trouble, heads, [outputs[f"r{number}"] for number in range(len(PROMPTS))]
+
+
+def uneven(rank: int, model: Any) -> dict[str, Any]:
+    """The last rank has little memory; what each rank's manager decides."""
+    from engine import memory
+
+    measure = memory._device_memory
+    if rank == 1:
+        memory._device_memory = lambda device, host: (48 * 2**20, 2**30)
+    manager = ContinuousBatchingManager(model, config=ContinuousBatchingConfig(page_size=4, max_batch_tokens=256))
+    memory._device_memory = measure
+    blocks = manager.config.num_blocks
+    demand = manager.config.demand.total
+    manager.destroy()
+    return {"blocks": blocks.value, "reason": blocks.reason, "demand": demand}
 
 
 def broken(rank: int, size: int, path: str, how: str, culprit: int, timeout: float) -> dict[str, Any]:

@@ -100,6 +100,13 @@ def test_a_program_is_the_same_on_all_ranks(ranks, whole):
     assert leader["paused"]
 
 
+def test_the_rank_with_the_least_memory_sizes_the_cache_of_all(ranks):
+    found = [result["uneven"] for result in ranks]
+    assert all(one == found[0] for one in found)
+    assert found[0]["demand"] <= 48 * 2**20 / len(ranks)
+    assert f"of {48 / len(ranks):.1f} MiB free" in found[0]["reason"]
+
+
 def test_a_batch_is_generated_on_rank_0(ranks, whole):
     tokens = whole("llama", len(ranks))["tokens"]
     assert [result["batch"] for result in ranks] == [[tokens["r0"][:4], tokens["r1"][:4]]] + [[]] * (len(ranks) - 1)

@@ -1,8 +1,10 @@
 """When a rank fails, all leave: every accepted request gets its terminal output with the cause, and nobody hangs."""
 
 import pytest
+from transformers import AutoModelForCausalLM
 
 from tests.parallel import tasks
+from tests.tiny import reference
 
 QUICK = 40.0
 """A timeout that no test may reach: what is told at once must not need it."""
@@ -74,5 +76,10 @@ def test_ranks_that_prepared_different_tensors(crew, folders):
 
 @pytest.mark.slow
 def test_a_number_of_ranks_that_does_not_divide_the_heads(crew, folders):
-    found = crew.run(tasks.too_many, 4, folders["llama", 2])
-    assert found == ["2 KV heads cannot be divided over 4 ranks; start as many processes as one of 1, 2"] * 4
+    """It is refused; under a plan that leaves attention whole, every rank attends with all heads."""
+    found = crew.run(tasks.more_ranks_than_heads, 4, folders["llama", 2])
+    told = "2 KV heads cannot be divided over 4 ranks; start as many processes as one of 1, 2"
+    assert [trouble for trouble, _, _ in found] == [told] * 4
+    assert all(heads == [2, 2] for _, heads, _ in found)
+    model = AutoModelForCausalLM.from_pretrained(folders["llama", 2], attn_implementation="eager").eval()
+    assert found[0][2] == [reference(model, prompt, tasks.NEW) for prompt in tasks.PROMPTS]
