@@ -26,6 +26,7 @@ def test_a_killed_follower(crew, folders):
     assert follower is None and leader["seconds"] < QUICK / 2
 
 
+@pytest.mark.slow
 def test_a_follower_that_cannot_prepare_a_step(crew, folders):
     leader, follower = crew.run(tasks.broken, 2, folders["llama", 2], "unready", 1, QUICK)
     _all_failed(leader, "rank 1: ValueError: the pages are out of order")
