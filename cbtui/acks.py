@@ -1,5 +1,6 @@
 """What became of a command, as a sentence."""
 
+import re
 from collections.abc import Callable
 
 from engine.core.observe import CommandAck
@@ -31,7 +32,8 @@ def told(
     """
     if not ack.accepted:
         what = f"{ack.kind.replace('_', ' ')} {name_of(ack.target)}".strip()
-        return f"{what} refused: {ack.detail}"
+        reason = re.sub(r"^request '[^']*': ", "", ack.detail)
+        return f"{what} refused: {reason}"
     detail = named(ack.detail)
     if ack.kind == "pause":
         return f"paused: {detail}" if detail else f"paused at step {step}"

@@ -50,6 +50,7 @@ class MonitorState:
         lives: block id -> the last things that happened to it, oldest first.
         memo: the last answer to an expensive question by name, with what was asked.
         checked, broken: steps after which the engine checked its invariants, and what was broken after which of them.
+        border: the step at which the engine that runs began, -1 for the first one.
         pauses: when a person held the engine.
         history: kept steps. text: how token ids are read; may be set once, before the first record.
     """
@@ -65,6 +66,7 @@ class MonitorState:
         self.checked = array("q")
         self.broken: dict[int, tuple[str, ...]] = {}
         self.pauses = Pauses()
+        self.border = -1
         self._hues = HueBook()
         self._labels = 0
         self._refused = 0
@@ -124,6 +126,7 @@ class MonitorState:
         self._active, self._past = set(), []
         self.lives.clear()
         self.memo.clear()
+        self.border = keyframe.step
         self.marks.append(Mark(keyframe.step, "N"))
         self.log.append(LogEntry(keyframe.step, "engine", a=self.picture.num_blocks, b=self.picture.page_size))
         self._begin(keyframe)
@@ -207,6 +210,8 @@ class MonitorState:
 
     def _take_command(self, ack: CommandAck, record: StepRecord) -> None:
         if ack.kind == "add" and not ack.accepted:
+            if any(info.request_id == ack.target for info in record.requests):
+                return  # the scheduler recorded it as a sequence that failed
             self._refuse(ack.target, ack.detail, record.step, record.time)
         elif not ack.accepted:
             self.log.append(LogEntry(record.step, "command", text=f"{ack.kind} {ack.target} refused: {ack.detail}"))

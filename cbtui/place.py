@@ -26,10 +26,17 @@ class Place:
     # ---- requests
 
     def settle(self) -> None:
-        """The first request shown is selected when none is; a request that is forgotten loses the cursor."""
-        if self._app.chrome.selected is not None and self._app.selected_story is not None:
+        """The first request shown is selected when none is; a request that is forgotten loses the cursor.
+
+        One that an engine before had loses it too, to the first that comes to the new one.
+        """
+        state, story = self._app.session.state, self._app.selected_story
+        of_before = story is not None and state is not None and 0 <= story.ended <= state.border
+        if story is not None and not of_before:
             return
         shown = self._order()
+        if story is not None and state is not None:
+            shown = [key for key in shown if state.stories[key].arrived > state.border] or [story.key]
         key = shown[0] if shown else None
         if key != self._app.chrome.selected:
             self._app.change(selected=key)

@@ -66,13 +66,16 @@ def why(scene: Scene, story: Story) -> Wordings:
     decision = scene.decision(story)
     state = scene.state_of(story)
     if decision is None:
-        return ("waits for the next step", "in the queue") if live.change.place == "waiting" else ("no decision yet",)
+        if live.change.place != "waiting":
+            return ("no decision yet",)
+        held = scene.chrome.engine == "held" and not scene.is_past
+        return ("the engine is paused", "paused") if held else ("waits for the next step", "in the queue")
     if decision.verdict in WAITS:
         prefix = "waits: "
         if live.change.place == "offloaded":
             prefix = f"on CPU, {count(live.change.host_blocks, 'block')}: "
         elif state == "stalled":
-            prefix = "stalled: "
+            prefix = "paused: " if scene.chrome.engine == "held" and not scene.is_past else "stalled: "
         elif story.started >= 0 and live.change.place == "waiting" and live.change.preemptions:
             prefix = f"preempted {live.change.preemptions}{scene.theme.glyphs.times}, waits: "
         return WAITS[decision.verdict](scene, decision, prefix)

@@ -1,5 +1,6 @@
 """One word for where a request is."""
 
+from cbtui.notes import REJECTIONS
 from cbtui.picture import Live
 from cbtui.stories import Story
 from engine.core.observe import Verdict
@@ -12,7 +13,7 @@ def state_of(live: Live | None, story: Story, step: int) -> str:
     "waiting", "prefill", "decode", "stalled", "to_cpu", "on_cpu", "to_gpu", "finished", "cancelled", "failed",
     "refused".
     """
-    if story.is_refused:
+    if story.is_refused or (story.decision is not None and story.decision.verdict in REJECTIONS):
         return "refused"
     if live is None or live.change.place == "done":
         return _ended_word(story, live)

@@ -165,7 +165,7 @@ def _note(scene: Scene, plan: Shape, order: str, screen_width: int) -> tuple[Spa
         return (((f"{words}  {pool}" if order != "owner" else pool), dim),)
     if plan.per_cell > 1:
         words = f"1 cell = {plan.per_cell} blocks, {words}"
-    elif plan.tile == 2:
+    elif plan.tile == 2 and screen_width >= 150:
         words = f"1 tile = 1 block, {words}"
     if chrome.map_view != "owner":
         words = f"{chrome.map_view}, {words}"

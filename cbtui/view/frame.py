@@ -122,7 +122,7 @@ def _draw(scene: Scene, rect: Rect, width: int, height: int) -> Panel:
         return batch(scene, w, h)
     if rect.name == "blocks":
         rows = 2 if large else 0 if h <= 3 else 1
-        return blocks(scene, w, h, screen_width=width, legend_rows=rows, tiles=large, with_gauge=large)
+        return blocks(scene, w, h, screen_width=width, legend_rows=rows, tiles=True, with_gauge=large)
     if rect.name == "host":
         return host(scene, w, h, tiles=large, gutter=large)
     if rect.name == "requests":

@@ -61,11 +61,14 @@ def hud(scene: Scene, width: int) -> Panel:
     text, ground, bg = badge(chrome, scene.step, theme)
     if scene.is_past:
         text = f" {theme.glyphs.past} PAST {theme.glyphs.minus}{scene.state.step - scene.step} "
+    elif _closes(scene):
+        text = f" {theme.glyphs.more} CLOSING "
     dim, strong = theme.style("muted", bg), theme.style("bright", bg, bold=True)
     wide = width >= 160
-    left = [Part(((" cbtui", strong),), 100)]
+    left = [Part(((" cbtui", strong),), 100, ("key", "palette"))]
     if chrome.model and wide:
-        left[0] = Part(((" cbtui ", strong), (clip(chrome.model, 30, theme.glyphs.ellipsis), dim)), 100)
+        name = clip(chrome.model, 30, theme.glyphs.ellipsis)
+        left[0] = Part(((" cbtui ", strong), (name, dim)), 100, ("key", "palette"))
     left.append(Part(((text, theme.style("on_ink", ground, bold=True)),), 99))
     left.append(Part((("step ", dim), (str(scene.step), strong)), 90, ("figure", "step")))
     left += _pace(scene, width, bg)
@@ -83,6 +86,11 @@ def hud(scene: Scene, width: int) -> Panel:
         row.put(" " * (inner + (part.priority == 80)) if index else "")
         _put(row, part, found)
     return Panel([row.done()], found)
+
+
+def _closes(scene: Scene) -> bool:
+    """Whether the engine has ended all requests and only gives the model and its memory back."""
+    return scene.chrome.engine == "draining" and scene.idle and not scene.is_past
 
 
 def _put(row: RowBuilder, part: Part, hits: list[Hit]) -> None:
@@ -141,6 +149,8 @@ def _pace(scene: Scene, width: int, bg: str) -> list[Part]:
             )
         ]
     steps, _ = scene.state.rates(scene.step)
+    if _closes(scene):
+        parts.append(Part((("all requests have ended, the model is given back", dim),), 46))
     if chrome.engine == "running" and scene.idle:
         parts.append(Part((("idle", dim),), 45))
     elif chrome.engine == "running":

@@ -126,7 +126,7 @@ async def test_start_again_builds_a_new_engine_on_the_loaded_model(tmp_path):
         assert play.app.chrome.engine == "running"
         await play.add(1)
         await play.tick(3)
-        assert play.labels == ["A"]
+        assert play.labels == ["A", "B"], "what the engine before did stays in the list"
 
 
 async def test_a_step_that_hangs_can_be_given_up(tmp_path):
@@ -511,7 +511,7 @@ async def test_picture_writes_two_files(tmp_path, monkeypatch):
         assert play.notice.startswith("written: cbtui-")
         (svg,), (text,) = tmp_path.glob("*.svg"), tmp_path.glob("*.txt")
         assert svg.read_text().startswith("<svg") and "<title>cbtui fake-model, step 1</title>" in svg.read_text()
-        assert "BATCH" in text.read_text() and text.read_text() == play.text
+        assert text.read_text().splitlines()[:-1] == play.text.splitlines()[:-1], "all but the notice of it"
 
 
 async def test_help_shows_every_action_and_searches(tmp_path):

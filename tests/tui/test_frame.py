@@ -126,7 +126,9 @@ async def test_hits_name_what_is_under_a_cell() -> None:
         block = frame.hit(4, next(i for i, row in enumerate(rows) if row.startswith("  0 C")))
         assert block is not None and block.kind == "block"
         assert {s for s, _ in rush().state.picture.blocks[int(block.value)].owners} == {2}
-        assert frame.hit(0, 0) is None
+        name = frame.hit(0, 0)
+        assert name is not None and name.value == "palette", "by it the mouse comes to every command"
+        assert frame.hit(119, 0) is None
         assert frame.visible_requests == frame.request_order[: len(frame.visible_requests)]
         assert frame.panes == ("hud", "batch", "blocks", "host", "requests", "stream", "log", "timeline")
         assert frame.pane_at(119, 6) == "host" and frame.pane_at(119, 35) == "keys"
