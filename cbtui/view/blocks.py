@@ -111,7 +111,7 @@ def blocks(scene: Scene, width: int, height: int, *, screen_width: int, legend_r
     used = 1 + (2 if with_gauge else 0) + legend_rows
     rows = max(1, height - used)
     plan = shape(scene.picture.num_blocks, width, rows, gutter=gutter, tiles=tiles)
-    head = heading(theme, width, "KV BLOCKS", _facts(scene, width), [Part(_note(scene, plan, order, screen_width), 0)])
+    head = heading(theme, width, "KV BLOCKS", _facts(scene, width), _notes(scene, plan, order, screen_width))
     out: list[Row] = [head]
     if with_gauge:
         out += gauge(scene, width - (width - plan.gutter - plan.columns * plan.tile), plan.gutter)
@@ -152,6 +152,14 @@ def _facts(scene: Scene, width: int) -> list[Part]:
     return facts
 
 
+def _notes(scene: Scene, plan: Shape, order: str, screen_width: int) -> list[Part]:
+    """Right side of the heading; what a tile is goes first where there is no room."""
+    note = Part(_note(scene, plan, order, screen_width), 1)
+    if plan.tile != 2 or scene.is_past or (screen_width < 100 and scene.picture.host):
+        return [note]
+    return [Part((("1 tile = 1 block", scene.theme.style("muted")),), 0), note]
+
+
 def _note(scene: Scene, plan: Shape, order: str, screen_width: int) -> tuple[Span, ...]:
     """Right side of the heading: what a cell is, and what is bright in the past."""
     theme, chrome = scene.theme, scene.chrome
@@ -165,8 +173,6 @@ def _note(scene: Scene, plan: Shape, order: str, screen_width: int) -> tuple[Spa
         return (((f"{words}  {pool}" if order != "owner" else pool), dim),)
     if plan.per_cell > 1:
         words = f"1 cell = {plan.per_cell} blocks, {words}"
-    elif plan.tile == 2 and screen_width >= 150:
-        words = f"1 tile = 1 block, {words}"
     if chrome.map_view != "owner":
         words = f"{chrome.map_view}, {words}"
     return ((words, dim),)
