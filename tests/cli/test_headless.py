@@ -107,7 +107,7 @@ def test_an_empty_text_in_a_file_is_refused_before_a_model_is_loaded(here: Comma
     path.write_text('{"prompt": "a"}\n{"prompt": " "}\n')
     for command in (("generate",), ("--once",)):
         result = here(*command, "--prompts-file", path)
-        assert result.returncode == 2 and f"{path}, prompt 2: the text is empty" in result.stderr
+        assert result.returncode == 2 and f"{path}, line 2: the text is empty" in result.stderr
 
 
 def test_a_configuration_that_cannot_work_here(here: Command, tiny_folder: Path) -> None:
