@@ -4,6 +4,7 @@ from cbtui.notes import LogEntry
 from cbtui.sentences import REASONS, Wordings, count, refusal
 from cbtui.view.scene import Scene
 from engine.core.observe import StepRecord, Verdict
+from engine.core.request import FinishReason
 
 
 def log_line(scene: Scene, entry: LogEntry) -> Wordings:
@@ -45,6 +46,8 @@ def log_line(scene: Scene, entry: LogEntry) -> Wordings:
     if entry.kind == Verdict.FAILED:
         story = scene.state.story(entry.key)
         error = (story.error if story is not None else None) or "unknown error"
+        if story is not None and story.finish_reason is FinishReason.STOPPED:
+            return (f"{who} stopped after {count(a, 'token')}: {error}", f"{who} stopped: {error}", f"{who} stopped")
         return (f"{who} failed after {count(a, 'token')}: {error}", f"{who} failed: {error}")
     return _other_line(scene, who, entry)
 

@@ -10,8 +10,8 @@ from engine.core.request import FinishReason, RequestStatus
 def state_of(live: Live | None, story: Story, step: int) -> str:
     """One word for where a request is after ``step``.
 
-    "waiting", "prefill", "decode", "stalled", "to_cpu", "on_cpu", "to_gpu", "finished", "cancelled", "failed",
-    "refused".
+    "waiting", "prefill", "decode", "stalled", "to_cpu", "on_cpu", "to_gpu", "finished", "cancelled", "stopped"
+    (with the engine), "failed", "refused".
     """
     if story.is_refused or (story.decision is not None and story.decision.verdict in REJECTIONS):
         return "refused"
@@ -37,6 +37,8 @@ def _ended_word(story: Story, live: Live | None) -> str:
         return "finished"
     if change.status is RequestStatus.CANCELLED or change.finish_reason is FinishReason.CANCELLED:
         return "cancelled"
+    if change.finish_reason is FinishReason.STOPPED:
+        return "stopped"
     if change.status is RequestStatus.FAILED or change.finish_reason is FinishReason.FAILED:
         return "failed"
     return "finished"

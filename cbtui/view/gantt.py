@@ -6,7 +6,7 @@ from cbtui.sentences import count, seconds
 from cbtui.stories import OPEN, Story
 from cbtui.view.cells import Panel, Part, Row, RowBuilder, blank, choose, heading, keep_parts
 from cbtui.view.chrome import Hit
-from cbtui.view.requests import Line, matches
+from cbtui.view.requests import GONE, Line, glyph_of, matches
 from cbtui.view.scene import Scene
 from cbtui.view.timeline import Columns, axis, bars, columns, marks_row, track
 
@@ -108,13 +108,12 @@ def _request(scene: Scene, line: Line, width: int, cols: Columns, tail: int) -> 
     bg = "select" if selected else "bg"
     row = RowBuilder(width, theme.style("text", bg))
     row.put(glyphs.cursor if selected else " ", theme.style("bright", bg, bold=True))
-    alive = line.state not in ("finished", "cancelled", "failed", "refused")
+    alive = line.state not in GONE
     name = f" {story.label} " if len(story.label) == 1 else story.label.ljust(3)[-3:]
     bad = line.state in ("refused", "failed")
     style = theme.tile(story.hue, "head") if alive else theme.tile(story.hue, "bold", bg)
     row.put(name, theme.style("vermilion", bg, bold=True) if bad else style)
-    glyph = getattr(glyphs, {"to_cpu": "out", "to_gpu": "back", "on_cpu": "parked", "stalled": "waiting"}.get(
-        line.state, line.state), " ")  # fmt: skip
+    glyph = glyph_of(glyphs, line.state)
     role = "amber" if line.state == "waiting" else "vermilion" if bad else "muted"
     row.put(f" {glyph} ", theme.style(role, bg))
     for text, cell_style in _cells(scene, story, cols, bg):
@@ -176,7 +175,7 @@ def _figures(scene: Scene, line: Line, row: RowBuilder, bg: str) -> None:
     theme, story = scene.theme, line.story
     waited = story.seconds("queued", scene.now) + story.seconds("preempted", scene.now)
     waiting = line.state == "waiting"
-    alive = line.state not in ("finished", "cancelled", "failed", "refused")
+    alive = line.state not in GONE
     plain = theme.style("text" if alive else "muted", bg)
     word = "--" if story.is_refused else f"{waited:.1f}s" if waited >= 0.05 else theme.glyphs.free
     row.right(word, 9, theme.style("amber", bg) if waiting else plain)

@@ -8,19 +8,21 @@ from cbtui import sentences
 from cbtui.sentences import brief, seconds
 from cbtui.stories import Story
 from cbtui.text import asked, clean
+from cbtui.theme import Glyphs
 from cbtui.view.cells import Panel, Part, Row, RowBuilder, blank, choose, heading, width_of
 from cbtui.view.chrome import Hit
 from cbtui.view.scene import Scene
 
 ATTENTION = {
     "waiting": 0, "on_cpu": 0, "to_cpu": 1, "to_gpu": 1, "stalled": 3, "prefill": 3, "decode": 4,
-    "refused": 5, "failed": 5, "cancelled": 6, "finished": 6,
+    "refused": 5, "failed": 5, "stopped": 5, "cancelled": 6, "finished": 6,
 }  # fmt: skip
 WORDS = {
     "to_cpu": "to CPU", "on_cpu": "on CPU", "to_gpu": "to GPU",
 }  # fmt: skip
-MOVING = ("waiting", "to_cpu", "to_gpu", "on_cpu", "stalled", "refused", "failed")
-GONE = ("finished", "cancelled", "failed", "refused")
+_GLYPHS = {"to_cpu": "out", "to_gpu": "back", "on_cpu": "parked", "stalled": "waiting", "stopped": "failed"}
+MOVING = ("waiting", "to_cpu", "to_gpu", "on_cpu", "stalled", "refused", "failed", "stopped")
+GONE = ("finished", "cancelled", "stopped", "failed", "refused")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,11 @@ def lines(scene: Scene) -> list[Line]:
         return group, -story.number
 
     return sorted(found, key=attention)
+
+
+def glyph_of(glyphs: Glyphs, state: str) -> str:
+    """The sign that stands before the word of a state."""
+    return str(getattr(glyphs, _GLYPHS.get(state, state), " "))
 
 
 def matches(scene: Scene, story: Story) -> bool:
@@ -184,11 +191,7 @@ def _rows(scene: Scene, line: Line, width: int, wide: bool, *, double: bool) -> 
     _tile(scene, row, story, line.state, bg)
     row.to(6)
     state_role, data_role, why_role = _roles(line.state, selected=selected)
-    glyph = getattr(
-        glyphs,
-        {"to_cpu": "out", "to_gpu": "back", "on_cpu": "parked", "stalled": "waiting"}.get(line.state, line.state),
-        " ",
-    )
+    glyph = glyph_of(glyphs, line.state)
     row.put(f"{glyph} {WORDS.get(line.state, line.state)}", theme.style(state_role, bg))
     if wide:
         row.right(_prompt(scene, story), 22 - row.used, theme.style(data_role, bg))
@@ -233,7 +236,7 @@ def _roles(state: str, *, selected: bool) -> tuple[str, str, str]:
         return "amber", "text", "amber"
     if state in ("refused", "failed"):
         return "vermilion", "text", "vermilion"
-    if state in ("finished", "cancelled"):
+    if state in ("finished", "cancelled", "stopped"):
         return "muted", "muted", "muted"
     if state == "decode" and not selected:
         return "text", "text", "muted"

@@ -141,7 +141,7 @@ async def test_a_new_engine_goes_on_in_the_same_history(tmp_path):
         state = play.app.session.state
         border = state.step
         assert len(play.stage.managers) == 2 and border > last
-        assert "✓ finished" in play.text and "✗ failed" in play.text, "what was there stays"
+        assert "✓ finished" in play.text and "✗ stopped" in play.text, "what was there stays"
         assert f"{border}  a new engine" in play.text
         await play.add(1, tokens=5)
         assert play.labels == ["A", "B", "C"] and state.step == border + 1
