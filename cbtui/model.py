@@ -1,21 +1,22 @@
 """What the screen knows: the engine's records folded into one picture, and what is remembered of every request."""
 
-from array import array
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
+from cbtui.checks import Checks
 from cbtui.history import History, Series, Stretch
 from cbtui.letters import label
 from cbtui.notes import ENDINGS, MARKS, TOLD, BlockEvent, LogEntry, Mark, note_lives, third_number
 from cbtui.pauses import Pauses
+from cbtui.phases import Phases
 from cbtui.picture import Picture
 from cbtui.stories import Event, Story, TokenText
 from cbtui.text import clean, plain_error
 from cbtui.theme import HueBook
-from engine.core.observe import BlockOp, CommandAck, Decision, Keyframe, PlanPreview, RequestInfo, StepRecord, Verdict
+from engine.core.observe import CommandAck, Decision, Keyframe, PlanPreview, RequestInfo, StepRecord, Verdict
 from engine.core.request import FinishReason, RequestStatus
 
 KEPT_STORIES = 200
@@ -33,13 +34,6 @@ class TextSource(Protocol):
     def stream(self) -> TokenText: ...
 
 
-class Lamp(NamedTuple):
-    """The last check of the engine's invariants: after which step, and a sentence for each that was broken."""
-
-    step: int
-    broken: tuple[str, ...]
-
-
 class MonitorState:
     """The live picture, the history behind it, and a story per request.
 
@@ -49,7 +43,7 @@ class MonitorState:
         series: numbers per kept step, for graphs. marks, log: what is worth a letter or a line, oldest first.
         lives: block id -> the last things that happened to it, oldest first.
         memo: the last answer to an expensive question by name, with what was asked.
-        checked, broken: steps after which the engine checked its invariants, and what was broken after which of them.
+        checks: when the engine checked its invariants, and what was broken.
         border: the step at which the engine that runs began, -1 for the first one.
         pauses: when a person held the engine.
         history: kept steps. text: how token ids are read; may be set once, before the first record.
@@ -63,14 +57,13 @@ class MonitorState:
         self.stories: dict[int, Story] = {}
         self.marks: list[Mark] = []
         self.log: list[LogEntry] = []
-        self.checked = array("q")
-        self.broken: dict[int, tuple[str, ...]] = {}
+        self.checks = Checks()
         self.pauses = Pauses()
         self.border = -1
         self._hues = HueBook()
         self._labels = 0
         self._refused = 0
-        self._active: set[int] = set()
+        self._phases = Phases(self.stories)
         self._past: list[Picture] = []
         self.lives: dict[int, deque[BlockEvent]] = {}
         self.memo: dict[str, tuple[object, object]] = {}
@@ -105,7 +98,7 @@ class MonitorState:
         """Start again from a keyframe after records were missed; stories and history stay, with a gap noted."""
         missed = keyframe.step - self.picture.step
         self.picture = Picture(keyframe)
-        self._active = set()
+        self._phases.clear()
         if missed > 0:
             self.log.append(LogEntry(keyframe.step, "missed", a=missed))
         self._begin(keyframe)
@@ -123,7 +116,8 @@ class MonitorState:
                     )
                 self._end(story, self.step, self.picture.time)
         self.picture = Picture(keyframe)
-        self._active, self._past = set(), []
+        self._phases.clear()
+        self._past = []
         self.lives.clear()
         self.memo.clear()
         self.border = keyframe.step
@@ -143,7 +137,7 @@ class MonitorState:
         self.picture.apply(record)
         for decision in record.decisions:
             self._take_decision(decision, record)
-        self._take_phases(record)
+        self._phases.take(record, self.picture)
         for output in record.outputs:
             story = self.stories.get(output.seq)
             if story is not None:
@@ -154,7 +148,7 @@ class MonitorState:
                 story.change = change
                 if change.place == "done" and story.ended < 0:
                     self._end(story, record.step, end_time)
-        self._begin_decodes(record, end_time)
+        self._phases.begin_decodes(record, end_time)
         self._take_check(record)
         for name in record.settings:
             self.marks.append(Mark(record.step, "S"))
@@ -165,30 +159,11 @@ class MonitorState:
             self.history.begin(self.picture.keyframe())
             self._forget()
 
-    def _begin_decodes(self, record: StepRecord, end_time: float) -> None:
-        """Who got its first token decodes from that moment on, and not only from the start of the next step."""
-        for output in record.outputs:
-            story = self.stories.get(output.seq)
-            if story is not None and len(story.tokens) == 1 and story.ended < 0:
-                first = story.change.first_token_time if story.change is not None else -1.0
-                story.enter("decode", record.step + 1, first if first >= 0 else end_time)
-
     def _take_check(self, record: StepRecord) -> None:
-        if record.invariants is None:
-            return
-        self.checked.append(record.step)
-        if record.invariants:
-            self.broken[record.step] = tuple(map(clean, record.invariants))
+        broken = self.checks.take(record)
+        if broken:
             self.marks.append(Mark(record.step, "!"))
-            for text in self.broken[record.step]:
-                self.log.append(LogEntry(record.step, "broken", text=text))
-
-    def lamp(self, step: int) -> Lamp | None:
-        """The last check of the invariants up to a step, None when there was none that is still kept."""
-        place = bisect_right(self.checked, step)
-        if not place:
-            return None
-        return Lamp(self.checked[place - 1], self.broken.get(self.checked[place - 1], ()))
+            self.log += [LogEntry(record.step, "broken", text=text) for text in broken]
 
     def _arrive(self, info: RequestInfo, step: int, time: float) -> None:
         behind = tuple(self.picture.waiting)
@@ -250,34 +225,6 @@ class MonitorState:
         if letter is not None:
             self.marks.append(Mark(record.step, letter, decision.seq))
 
-    def _take_phases(self, record: StepRecord) -> None:
-        active = set()
-        for key in {delta.seq for delta in record.deltas if delta.op in (BlockOp.ALLOC, BlockOp.SHARE)}:
-            live, story = self.picture.sequences.get(key), self.stories.get(key)
-            if live is not None and story is not None:
-                story.peak_blocks = max(story.peak_blocks, sum(map(live.held, range(len(live.tables)))))
-        for part in record.slices:
-            active.add(part.seq)
-            story = self.stories.get(part.seq)
-            if story is not None:
-                story.enter(part.kind, record.step, record.time)
-        for key in self._active - active:
-            live, story = self.picture.sequences.get(key), self.stories.get(key)
-            if live is None or story is None or story.ended >= 0:
-                continue
-            place = live.change.place
-            if place == "running" and not record.slices:  # commands only, nobody was passed over
-                active.add(key)
-                continue
-            kind = {"offloaded": "offloaded", "waiting": "preempted", "running": "stalled"}.get(place)
-            if kind is not None:
-                story.enter(kind, record.step, record.time)
-        for decision in record.decisions:
-            if decision.verdict in (Verdict.OFFLOAD, Verdict.RECOMPUTE) and decision.seq in self.stories:
-                kind = "offloaded" if decision.verdict is Verdict.OFFLOAD else "preempted"
-                self.stories[decision.seq].enter(kind, record.step, record.time)
-        self._active = active
-
     def _take_token(self, story: Story, token: int, logprob: float | None, step: int, time: float) -> None:
         if not story.tokens:
             story.events.append(Event(step, time, "first_token"))
@@ -318,9 +265,7 @@ class MonitorState:
         """Drop what belongs to steps that are no longer kept, and the oldest ended stories."""
         oldest = self.oldest
         self.series.trim(oldest)
-        del self.checked[: max(0, bisect_left(self.checked, oldest) - 1)]
-        for step in [step for step in self.broken if not self.checked or step < self.checked[0]]:
-            del self.broken[step]
+        self.checks.forget(oldest)
         del self.marks[: bisect_left(self.marks, oldest, key=lambda mark: mark.step)]
         del self.log[: bisect_left(self.log, oldest, key=lambda entry: entry.step)]
         ended = [s.key for s in self.stories.values() if s.ended >= 0]

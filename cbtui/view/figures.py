@@ -165,7 +165,7 @@ def _blocks(scene: Scene) -> Figure:
 
 
 def _lamp(scene: Scene) -> Figure:
-    state, lamp = scene.state, scene.state.lamp(scene.step)
+    state, lamp = scene.state, scene.state.checks.lamp(scene.step)
     how = next((field.now for field in scene.chrome.config if field.name == "check_invariants"), "")
     words = {"off": "checks are off", "sampled": "checked every 64th step", "every": "checked after every step"}
     mode = words.get(how, "")
@@ -175,7 +175,7 @@ def _lamp(scene: Scene) -> Figure:
     if lamp.broken:
         lines = tuple(scene.named(text) for text in lamp.broken)
         return Figure("lamp", "invariants", f"broken after step {lamp.step}", meaning, lines)
-    checks = f"{count(len(state.checked), 'check')} kept" + (f", {mode}" if mode else "")
+    checks = f"{count(len(state.checks), 'check')} kept" + (f", {mode}" if mode else "")
     return Figure("lamp", "invariants", f"hold, checked after step {lamp.step}", meaning, (checks,))
 
 

@@ -65,7 +65,7 @@ def alarm_words(scene: Scene) -> tuple[str, ...]:
             f"{error}. S starts again",
             error,
         )
-    lamp = scene.state.lamp(scene.step)
+    lamp = scene.state.checks.lamp(scene.step)
     if lamp is None or not lamp.broken:
         return ()
     what = f"invariant broken after step {lamp.step}: {scene.named(lamp.broken[0])}"

@@ -193,7 +193,7 @@ def _quantiles(shown: Sequence[Figure], dim: Style, strong: Style) -> list[Part]
 
 def _lamp(scene: Scene, width: int, bg: str) -> Part:
     """The lamp of the engine's invariants: a glyph and a word, the step where they broke."""
-    theme, lamp = scene.theme, scene.state.lamp(scene.step)
+    theme, lamp = scene.theme, scene.state.checks.lamp(scene.step)
     dim = theme.style("muted", bg)
     hit = ("figure", "lamp")
     word = "invariants" if width >= 100 else "inv"
