@@ -52,30 +52,47 @@ TERMS: Mapping[str, str] = {
     "--": "Not known, or not there yet. Never a stand-in for zero.",
 }
 
+_MAP = (
+    "Every block of the pool, one or two cells each. A letter says who owns it, a capital one full attention,",
+    "a small one a sliding window. Shared blocks have no hue: they belong to nobody alone.",
+    "v changes what the colours say, l the order; a click selects a block and the request it belongs to.",
+)
+_STREAM = ("The text of the selected request as it comes. Each shade is one token; i pins a stream.",)
 PANES: Mapping[str, tuple[str, ...]] = {
-    "hud": ("The state of the engine in one line: LIVE or PAST, step, pace, who runs and waits, blocks used.",),
+    "hud": (
+        "The state of the engine in one line: LIVE or PAST, step, pace, who runs and waits, blocks used.",
+        "e, or a click on a figure, says what each figure means and how it comes about.",
+        "A click on the program's name searches all commands.",
+    ),
+    "caption": ("What the scenario that runs shows at this step, with numbers of the engine's records.",),
     "batch": (
         "The tokens of a step, one cell per token while there is room.",
         "The upper bar is what ran, the lower one a dry run of what comes next.",
         "Hatched cells are budget nobody used; the words in them say what stood in the way.",
+        "e explains the step: its sum, its limit, and every decision with its numbers.",
     ),
-    "map": (
-        "Every block of the pool, one cell each. A letter says who owns it, a capital one full attention,",
-        "a small one a sliding window. Shared blocks have no hue: they belong to nobody alone.",
-        "v changes what the colours say, l the order.",
-    ),
+    "blocks": _MAP,
+    "map": _MAP,
     "host": ("The CPU pool: blocks of requests that had to leave, on their way out, parked, or on their way back.",),
     "requests": (
         "One line per request, those that need attention first. The last column says why it is where it is.",
-        "↑ ↓ select, enter shows its whole story, e asks the scheduler, c cancels.",
+        "↑ ↓ select, enter shows its whole story, e asks the scheduler, c cancels; the right mouse button explains.",
     ),
-    "streams": ("The text of the selected request as it comes. Each shade is one token; i pins a stream.",),
-    "log": ("What each step did that is worth a line, newest first.",),
+    "stream": _STREAM,
+    "streams": _STREAM,
+    "detail": (
+        "The story of one request: where its time went (the parts add up), why it is where it is, its block tables,",
+        "its events, and its tokens with the probability the model gave them.",
+    ),
+    "log": ("What each step did that is worth a line, newest first. A click goes to the step, e explains it.",),
     "timeline": (
         "All kept steps from left to right: height is blocks used, the accent marks steps with a prefill.",
-        "A click goes to a step; [ and ] move by one, { and } by ten.",
+        "P preempted, O to the CPU pool, X cancelled, ! refused or broken, S a setting, N a new engine.",
+        "A click goes to a step, e explains it; [ and ] move by one, { and } by ten.",
     ),
+    "difference": ("What changed between step A (m marks it) and the step shown; the sums add up to the pool.",),
     "tables": ("The block table of each request: which blocks hold its tokens, in order.",),
     "gantt": ("The life of every request over the kept steps. + and - change how many steps a cell stands for.",),
+    "offload": ("The CPU pool in full: what lies in it, what went there and back, and who is away for how long.",),
     "config": ("The configuration the engine runs with, and how each value was decided. , changes it.",),
 }

@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import logging
 import time
 from collections import deque
 from collections.abc import Callable
@@ -23,6 +24,7 @@ from engine.follow import Follower
 from engine.inspector import Inspector
 from engine.outputs import OutputMaker, never_started
 
+logger = logging.getLogger(__name__)
 HISTORY_BYTES = 64 * 1024**2
 
 
@@ -361,8 +363,11 @@ class Engine:
         until, watched = self.pace.until, self.tap.watched
         wanted = until is not None and until.kind == "invariant"
         broken = self._inspector.after_step(self.scheduler, watched=watched, wanted=wanted)
-        if broken and not (watched or wanted):
-            raise InvariantError(broken_words(self.scheduler.step, broken))
+        if broken:
+            words = broken_words(self.scheduler.step, broken)
+            if not (watched or wanted):
+                raise InvariantError(words)
+            logger.error("%s; the engine holds until it is told to go on", words)
         return broken
 
     def _publish(

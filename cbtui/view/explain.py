@@ -11,6 +11,8 @@ from engine.core.observe import Verdict
 if TYPE_CHECKING:
     from engine.core.forecast import Check, Explanation, Trial
 
+WIDEST = 8
+"""Cells of one block in the bars, at most."""
 _QUESTIONS = {
     "fits": "can it ever fit?", "turn": "is it its turn?", "row": "a free row?", "tokens": "tokens left?",
     "blocks": "enough blocks?", "margin": "margin kept?",
@@ -147,19 +149,24 @@ def _check(scene: Scene, why: "Explanation", check: "Check", width: int, bg: str
 
 
 def _bars(scene: Scene, why: "Explanation", width: int, bg: str) -> list[Row]:
-    """What is usable against what is needed, one cell a block (or several)."""
+    """What is usable against what is needed: a block is a cell, or several where there is room; else a part of one."""
     theme, glyphs = scene.theme, scene.theme.glyphs
     check = next((c for c in why.checks if c.name == "blocks"), None)
     if check is None or width < 60:
         return []
     margin, usable, need = scene.margin, check.b, check.a
     room = width - 26
-    per_cell = max(1, -(-max(usable, need, 1) // room))
+    most = max(usable, need, 1)
+    per_cell, wide = max(1, -(-most // room)), max(1, min(WIDEST, room // most))
+
+    def cells(blocks: int) -> int:
+        return blocks * wide // per_cell
+
     dim, text = theme.style("muted", bg), theme.style("text", bg)
     give = max(0, usable - margin)
     top = RowBuilder(width, text).put(f" usable {usable}".ljust(13), text)
-    top.put(" " * (give // per_cell), theme.style("ink", "steel"))
-    held = max(0, min(margin, usable) // per_cell)
+    top.put(" " * cells(give), theme.style("ink", "steel"))
+    held = cells(max(0, min(margin, usable)))
     label = f" {min(margin, usable)} held back by the safety margin "
     label = label if len(label) + 2 <= held else ""
     side = (held - len(label)) // 2
@@ -167,14 +174,14 @@ def _bars(scene: Scene, why: "Explanation", width: int, bg: str) -> list[Row]:
     top.put(glyphs.free * side + label + glyphs.free * (held - side - len(label)), amber)
     top.put(choose((f"  {give} to give", ""), top.left, ""), dim)
     low = RowBuilder(width, text).put(f" {scene.label(why.seq)} needs {need}".ljust(13)[:13], text)
-    fits = min(need, give) // per_cell
+    fits = cells(min(need, give))
     low.put(" " * fits, theme.tile(scene.hue(why.seq), "body"))
-    short = -(-need // per_cell) - fits
+    short = -(-need * wide // per_cell) - fits
     word = f"{need - give} short"
     if need > give:
         text_in = word.center(short) if len(word) <= short else " " * short
         low.put(text_in, theme.tile(scene.hue(why.seq), "window"))
-    scale = "1 cell = 1 block" if per_cell == 1 else f"1 cell = {per_cell} blocks"
+    scale = f"{count(wide, 'cell')} = 1 block" if per_cell == 1 else f"1 cell = {per_cell} blocks"
     low.put(choose((f"  {scale}", ""), low.left, ""), dim)
     return [top.done(), low.done(), blank(theme, width, bg)]
 

@@ -61,7 +61,7 @@ def test_nobody_watching_a_sampled_engine_costs_nothing(monkeypatch):
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-def test_a_violation_holds_a_watched_engine_at_its_step(is_async):
+def test_a_violation_holds_a_watched_engine_at_its_step(is_async, caplog):
     engine = busy(check_invariants="every", use_async_batching=is_async)
     engine.tap.attach()
     for _ in range(4):
@@ -70,6 +70,7 @@ def test_a_violation_holds_a_watched_engine_at_its_step(is_async):
     engine.step()
     found = records_of(engine)[-1]
     assert found.invariants and f"block {block} has 2 references" in found.invariants[0]
+    assert "the engine holds until it is told to go on" in caplog.text
     assert engine.pace.held and (is_async or not engine.may_step)
     tokens = len(next(iter(engine.scheduler)).tokens)
     engine.settle()

@@ -1,7 +1,9 @@
 """The states a screen must get right, each brought about by keys or by the engine, and told in words."""
 
 import pytest
+from textual.command import CommandPalette
 
+from cbtui.glossary import PANES
 from cbtui.screens.explain import ExplainDialog
 from cbtui.theme import theme_named
 from cbtui.view.chrome import Chrome
@@ -134,3 +136,33 @@ def test_the_order_of_the_map_is_named_in_the_past():
         text = screen_text(compose(rush().state, shown, theme_named("dark"), *size).rows)
         head = next(line for line in text.splitlines() if line.startswith("KV BLOCKS"))
         assert "physical" in head, size
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 36), (200, 60)])
+async def test_every_pane_has_its_help_and_shows_its_focus(tmp_path, size):
+    async with playing(tmp_path, size=size, windows=(None, 8), cpu_offload_space=1e-5) as play:
+        await play.add(2, tokens=30)
+        await play.tick(4)
+        await play.press("m")
+        await play.tick(2)
+        await play.press("left_square_bracket", "M")
+        seen = set()
+        for mode in "123456":
+            await play.press(mode)
+            for _ in play.app.frame.panes:
+                await play.press("tab")
+                pane = play.app.chrome.focus
+                seen.add(pane)
+                assert PANES[pane], pane
+                first = next(rect for rect in play.app.frame._rects if rect.name == pane)
+                styles = [segment.style for segment in play.app.frame.rows[first.y]]
+                assert play.app.look.style("on_ink", "on", bold=True) in styles, (mode, pane)
+        assert {"hud", "blocks", "requests", "gantt", "offload", "config", "map", "detail"} <= seen
+
+
+async def test_the_mouse_comes_to_every_command_by_the_name_of_the_program(tmp_path):
+    async with playing(tmp_path, size=(80, 24)) as play:
+        await play.add(1)
+        await play.pilot.click(offset=(2, 0))
+        await play.pilot.pause()
+        assert isinstance(play.app.screen, CommandPalette)
