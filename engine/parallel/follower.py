@@ -103,9 +103,9 @@ class Follower:
                 while self._serve_one() is not until:
                     pass
         except BaseException as error:
-            was_open = self.in_session
-            self._ranks.leave(_told(error))
-            if was_open or not isinstance(error, RankError) or self._ranks.noted_elsewhere():
+            was_open, own = self.in_session, not isinstance(error, RankError)
+            self._ranks.leave(_told(error), own=own)
+            if was_open or own or self._ranks.noted_elsewhere():
                 raise
             logger.debug("rank 0 is gone: %s", error)
         finally:

@@ -102,7 +102,8 @@ class LeadingRunner:
         result = self._runner.collect(ticket)
         if result.error is not None:
             result.error = self._ranks.as_loss(result.error)
-            self._ranks.leave(str(result.error) or type(result.error).__name__)
+            own = not isinstance(result.error, RankError)
+            self._ranks.leave(str(result.error) or type(result.error).__name__, own=own)
         return result
 
     @contextmanager

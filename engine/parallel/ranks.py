@@ -239,8 +239,10 @@ class Ranks:
         noted = self.noted()
         return noted is not None and not noted.startswith(f"rank {self.rank}:")
 
-    def leave(self, trouble: str) -> None:
+    def leave(self, trouble: str, *, own: bool = True) -> None:
         """Give up for good and let the others notice: the group for plans is closed at once.
+
+        Word of the trouble is left when it is this rank's ``own``, not when it is that others are gone.
 
         A rank that waits for tensors of this one notices when this process ends, or when its timeout passes.
         """
@@ -250,7 +252,8 @@ class Ranks:
                 return
             self.gone = trouble
             plans, self._plans = self._plans, None
-        self.note(trouble)
+        if own:
+            self.note(trouble)
         if plans is not None:
             dist.destroy_process_group(plans)
 

@@ -138,6 +138,22 @@ def more_ranks_than_heads(rank: int, size: int, path: str) -> tuple[str, list[in
     return trouble, heads, [outputs[f"r{number}"] for number in range(len(PROMPTS))]
 
 
+def idle(rank: int, size: int, path: str) -> tuple[bool, list[list[int]]]:
+    """Rank 0 has nothing to say for longer than a rank may be waited for; whether all are there afterwards."""
+    model = split_model(path, size)
+    config = ContinuousBatchingConfig(cpu_group_timeout=6.0, page_size=4, num_blocks=90)
+    manager = ContinuousBatchingManager(model, config=config)
+    manager.start()
+    if rank == 0:
+        time.sleep(10.0)
+    manager.add_request(PROMPTS[0], max_new_tokens=NEW)
+    tokens = [output.generated_tokens for output in manager]
+    manager.stop()
+    fine = manager.status.error is None
+    manager.destroy()
+    return fine, tokens
+
+
 def uneven(rank: int, model: Any) -> dict[str, Any]:
     """The last rank has little memory; what each rank's manager decides."""
     from engine import memory

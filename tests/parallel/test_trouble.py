@@ -76,6 +76,13 @@ def test_ranks_that_prepared_different_tensors(crew, folders):
 
 
 @pytest.mark.slow
+def test_silence_of_rank_0_is_no_trouble(crew, folders):
+    leader, follower = crew.run(tasks.idle, 2, folders["llama", 2])
+    assert leader[0] and len(leader[1]) == 1 and len(leader[1][0]) == tasks.NEW
+    assert follower == (True, [])
+
+
+@pytest.mark.slow
 def test_a_number_of_ranks_that_does_not_divide_the_heads(crew, folders):
     """It is refused; under a plan that leaves attention whole, every rank attends with all heads."""
     found = crew.run(tasks.more_ranks_than_heads, 4, folders["llama", 2])
