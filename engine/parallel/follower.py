@@ -103,10 +103,13 @@ class Follower:
                 while self._serve_one() is not until:
                     pass
         except BaseException as error:
-            was_open, own = self.in_session, not isinstance(error, RankError)
-            self._ranks.leave(_told(error), own=own)
-            if was_open or own or self._ranks.noted_elsewhere():
+            was_open, cause = self.in_session, self._ranks.as_loss(error)
+            own = not isinstance(cause, RankError)
+            self._ranks.leave(_told(cause), own=own)
+            if cause is error and (was_open or own):
                 raise
+            if was_open or own or self._ranks.noted_elsewhere():
+                raise cause from error
             logger.debug("rank 0 is gone: %s", error)
         finally:
             self._close()
