@@ -3,11 +3,13 @@
 import random
 from typing import Any
 
+import numpy as np
 import pytest
 
 from engine.core.groups import group_layers
 from engine.core.layout import CacheLayout
 from engine.core.request import Request
+from engine.run.batch import Batch
 from engine.run.facts import inspect_model
 from engine.run.fast.build import BuildError, load_kernels
 from engine.run.fast.choose import choose_forward
@@ -15,6 +17,8 @@ from engine.run.kv_store import KVStore
 from tests.run.drive import drive, output
 from tests.tiny import VOCAB, tiny_model
 
+PAGE = 8
+"""Page size of ``logits_of``."""
 KINDS = ("llama", "qwen2", "qwen3", "mistral", "gemma2", "gemma3")
 
 
@@ -75,3 +79,40 @@ def run(
         **options,
     )
     return [output(ended[f"r{i}"]) for i in range(len(prompts))], ended
+
+
+def logits_of(model: Any, prompts: list[list[int]], wanted: str, chunk: int) -> list[Any]:
+    """Logits of the last token of every chunk, teacher-forced: per prompt float32 [chunks, vocabulary]."""
+    import torch
+
+    facts = inspect_model(model)
+    groups = group_layers(facts.windows)
+    pages = max(len(prompt) for prompt in prompts) // PAGE + 1
+    layout = CacheLayout(PAGE, groups, len(prompts) * pages * len(groups))
+    store = KVStore(layout, facts)
+    for tensor in (*store.keys, *store.values):
+        tensor.fill_(float("nan"))
+    order = np.random.default_rng(0).permutation(layout.num_blocks).astype(np.int32) + 1
+    tables = order.reshape(len(groups), len(prompts), pages)
+    forward = choose_forward(model, wanted).make(layout, store, "sdpa")
+    found: list[list[Any]] = [[] for _ in prompts]
+    try:
+        for start in range(0, max(map(len, prompts)), chunk):
+            live = [i for i, prompt in enumerate(prompts) if len(prompt) > start]
+            pieces = [prompts[i][start : start + chunk] for i in live]
+            batch = Batch(
+                layout,
+                facts.device,
+                torch.tensor([token for piece in pieces for token in piece]),
+                np.full(len(live), start, np.int64),
+                np.array([len(piece) for piece in pieces], np.int64),
+                [np.ascontiguousarray(table[live]) for table in tables],
+                np.ones(len(live), bool),
+            )
+            with torch.inference_mode():
+                rows = forward(batch)
+            for i, row in zip(live, rows, strict=True):
+                found[i].append(row.float())
+    finally:
+        forward.close()
+    return [torch.stack(rows) for rows in found]

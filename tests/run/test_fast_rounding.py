@@ -2,56 +2,16 @@
 
 import gc
 
-import numpy as np
 import pytest
 import torch
 
 from engine.core.errors import ConfigError
 from engine.core.groups import group_layers
 from engine.core.layout import CacheLayout
-from engine.run.batch import Batch
 from engine.run.facts import inspect_model
 from engine.run.fast.choose import choose_forward
 from engine.run.kv_store import KVStore
-from tests.run.fast_tools import KINDS, model_of, need_kernels, prompts_of
-
-PAGE = 8
-
-
-def logits_of(model, prompts: list[list[int]], wanted: str, chunk: int) -> list[torch.Tensor]:
-    """Logits of the last token of every chunk, teacher-forced: per prompt float32 [chunks, vocabulary]."""
-    facts = inspect_model(model)
-    groups = group_layers(facts.windows)
-    pages = max(len(prompt) for prompt in prompts) // PAGE + 1
-    layout = CacheLayout(PAGE, groups, len(prompts) * pages * len(groups))
-    store = KVStore(layout, facts)
-    for tensor in (*store.keys, *store.values):
-        tensor.fill_(float("nan"))
-    order = np.random.default_rng(0).permutation(layout.num_blocks).astype(np.int32) + 1
-    tables = order.reshape(len(groups), len(prompts), pages)
-    forward = choose_forward(model, wanted).make(layout, store, "sdpa")
-    found: list[list[torch.Tensor]] = [[] for _ in prompts]
-    try:
-        for start in range(0, max(map(len, prompts)), chunk):
-            live = [i for i, prompt in enumerate(prompts) if len(prompt) > start]
-            pieces = [prompts[i][start : start + chunk] for i in live]
-            batch = Batch(
-                layout,
-                facts.device,
-                torch.tensor([token for piece in pieces for token in piece]),
-                np.full(len(live), start, np.int64),
-                np.array([len(piece) for piece in pieces], np.int64),
-                [np.ascontiguousarray(table[live]) for table in tables],
-                np.ones(len(live), bool),
-            )
-            with torch.inference_mode():
-                rows = forward(batch)
-            for i, row in zip(live, rows, strict=True):
-                found[i].append(row.float())
-    finally:
-        forward.close()
-    return [torch.stack(rows) for rows in found]
-
+from tests.run.fast_tools import KINDS, PAGE, logits_of, model_of, need_kernels, prompts_of
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("chunk", [1, 5, 64])

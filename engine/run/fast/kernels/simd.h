@@ -40,7 +40,13 @@ template <class R> inline R load_as(const void* p) {
     return r;
 }
 inline V splat(float x) { return x - V{}; }
-inline V max(V a, V b) { return a < b ? b : a; }
+inline V max(V a, V b) {
+#if defined(__AVX512F__)
+    return (V)_mm512_max_ps((__m512)b, (__m512)a);
+#else
+    return a < b ? b : a;
+#endif
+}
 
 inline float to_float(float x) { return x; }
 inline float to_float(bf16 x) {
@@ -127,6 +133,32 @@ inline V vexp(V x) {
 inline V vtanh(V x) { return 1.0f - 2.0f / (vexp(x + x) + 1.0f); }
 inline V silu(V x) { return x / (1.0f + vexp(-x)); }
 inline V gelu_tanh(V x) { return 0.5f * x * (1.0f + vtanh(0.7978845608028654f * (x + 0.044715f * x * x * x))); }
+
+// Weights of a softmax: Power<T>::of(Power<T>::unit * x) is e^x for x <= 0, as exactly as T can hold it.
+template <class T> struct Power;
+template <> struct Power<float> {
+    static constexpr float unit = 1.0f;
+    static inline V of(V x) { return vexp(x); }
+};
+template <> struct Power<bf16> {
+    static constexpr float unit = 1.44269504089f;
+    // 2^x, relative error below 8e-5 (rounding to bfloat16 makes one of 4e-3); 0 where that is no normal number.
+    static inline V of(V x) {
+#if defined(__AVX512F__)
+        V clamped = max(splat(-200.0f), x);
+        V n = (V)_mm512_roundscale_ps((__m512)clamped, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+        return (V)_mm512_scalef_ps((__m512)around_zero(clamped - n), (__m512)n);
+#else
+        const float shift = 12582912.0f;
+        V clamped = max(splat(-126.0f), x);
+        V t = clamped + shift;
+        V result = around_zero(clamped - (t - shift)) * (V)(((U)t << 23) + 0x3f800000u);
+        return x < -126.0f ? V{} : result;
+#endif
+    }
+    // 2^r for r in [-1/2, 1/2]: the cubic with the smallest relative error.
+    static inline V around_zero(V r) { return ((r * 0.05517167f + 0.24261114f) * r + 0.69326099f) * r + 0.99992807f; }
+};
 
 // Products along rows: R holds Dot<T>::step consecutive elements.
 template <class T> struct Dot;

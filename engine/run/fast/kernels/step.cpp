@@ -7,7 +7,8 @@
 #ifdef __linux__
 #include <sys/mman.h>
 #endif
-#include "attention.h"
+#include "attend_chunk.h"
+#include "attend_token.h"
 #include "rows.h"
 #include "step.h"
 #include "team.h"
@@ -29,6 +30,7 @@ template <class T> class Step {
     std::vector<int> slice_of, first_row;
     std::vector<Item> items;
     int parts_total = 0;
+    int tile = 1;  // query tokens of a chunk that are one item
     bool in_place;  // head_dim fits whole registers, so that single tokens read the cache directly
 
   public:
@@ -48,8 +50,8 @@ template <class T> class Step {
     void run() {
         Team team;
         Array<float> partials(parts_total + threads, q_size + 2 * m.heads);  // split tokens, then one per thread
-        int tall = std::max(1, TALL / (m.heads / m.kv_heads)) * (m.heads / m.kv_heads);
-        Array<char> buffers(threads, round_up(TileBuffers<T>::bytes(tall, m.head_dim), 64));
+        const int group = m.heads / m.kv_heads;
+        Array<char> buffers(threads, ChunkBuffers<T>::bytes(tile, group, m.head_dim));
 #pragma omp parallel num_threads(threads)
         {
 #ifdef _OPENMP
@@ -57,7 +59,7 @@ template <class T> class Step {
 #else
             Worker w{team, 0};
 #endif
-            TileBuffers<T> tiles(buffers.at(w.index), tall, m.head_dim);
+            ChunkBuffers<T> tiles(buffers.at(w.index), tile, group, m.head_dim);
             embed(w);
             for (int l = 0; l < m.num_layers; l++) layer(w, l, partials, tiles);
             if (b.num_samples) head(w);
@@ -67,14 +69,14 @@ template <class T> class Step {
   private:
     // Long tiles first, so that the last items handed out are short ones.
     void list_items() {
-        int group = m.heads / m.kv_heads, tile = std::max(1, TALL / group);
-        int singles = 0;
+        const int group = m.heads / m.kv_heads, step = tokens_at_once(group);
+        int singles = 0, others = 0;
+        for (int s = 0; s < b.slices; s++) (b.lengths[s] == 1 && in_place ? singles : others) += int(b.lengths[s]);
+        // As long as the cache allows, but several items for each thread.
+        tile = std::max(step, std::min(tokens_held<T>(group, m.head_dim), others * m.kv_heads / (6 * threads) / step * step));
         for (int s = 0; s < b.slices; s++) {
             int length = b.lengths[s];
-            if (length == 1 && in_place) {
-                singles++;
-                continue;
-            }
+            if (length == 1 && in_place) continue;
             for (int t = (length - 1) / tile * tile; t >= 0; t -= tile)
                 for (int h = 0; h < m.kv_heads; h++)
                     items.push_back({s, first_row[s] + t, std::min(tile, length - t), int(b.starts[s]) + t, h, 0, 1, 0});
@@ -175,15 +177,23 @@ template <class T> class Step {
         return {at, at + m.heads, at + 2 * m.heads};
     }
 
-    void attend(Worker& w, const Layer& layer, const Array<float>& partials, TileBuffers<T>& tiles) {
+    // Whether anybody reads what an item of the last layer yields.
+    bool sampled(const Item& item) const {
+        const int64_t* found = std::lower_bound(b.samples, b.samples + b.num_samples, int64_t(item.row));
+        return found != b.samples + b.num_samples && *found < item.row + item.tokens;
+    }
+
+    void attend(Worker& w, const Layer& layer, const Array<float>& partials, ChunkBuffers<T>& tiles) {
+        const bool last = &layer == m.layers + m.num_layers - 1;
         Shape shape{m.heads, m.kv_heads, m.head_dim, layer.window, layer.scale, layer.softcap};
         w.each(int(items.size()), [&](int i) {
             const Item& item = items[i];
+            if (last && !sampled(item)) return;
             Cache<T> cache = cache_of(layer, item.slice);
             if (item.head >= 0) {
                 int column = item.head * (m.heads / m.kv_heads) * m.head_dim;
-                attend_tile<T>(q.at(item.row) + column, q.ld, mixed.at(item.row) + column, mixed.ld, item.first, item.tokens,
-                               item.head, cache, shape, tiles);
+                attend_chunk<T>(q.at(item.row) + column, q.ld, mixed.at(item.row) + column, mixed.ld, item.first, item.tokens,
+                                item.head, cache, shape, tiles);
                 return;
             }
             int from = shape.first_key(item.first), count = item.first + 1 - from;
@@ -195,7 +205,7 @@ template <class T> class Step {
         if (!parts_total) return;
         w.each(int(items.size()), [&](int i) {
             const Item& item = items[i];
-            if (item.slot < 0 || item.part || item.head >= 0) return;
+            if (item.slot < 0 || item.part || item.head >= 0 || (last && !sampled(item))) return;
             Partial p = partial_at(partials, item.slot);
             for (int part = 1; part < item.parts; part++) merge(p, partial_at(partials, item.slot + part));
             finish(item.row, p);
@@ -206,7 +216,7 @@ template <class T> class Step {
     void merge(Partial p, Partial other) const {
         for (int h = 0; h < m.heads; h++) {
             float top = std::max(p.top[h], other.top[h]);
-            float a = std::exp(p.top[h] - top), c = std::exp(other.top[h] - top);
+            float a = rescale<T>(splat(p.top[h]), splat(top))[0], c = rescale<T>(splat(other.top[h]), splat(top))[0];
             p.top[h] = top;
             p.total[h] = a * p.total[h] + c * other.total[h];
             for (int d = h * m.head_dim; d < (h + 1) * m.head_dim; d++) p.values[d] = a * p.values[d] + c * other.values[d];
@@ -220,7 +230,7 @@ template <class T> class Step {
         }
     }
 
-    void layer(Worker& w, int index, const Array<float>& partials, TileBuffers<T>& tiles) {
+    void layer(Worker& w, int index, const Array<float>& partials, ChunkBuffers<T>& tiles) {
         const Layer& layer = m.layers[index];
         norm(w, x, layer.attn_norm, normed);
         product(w, normed, layer.qkv, &qkv, nothing);
