@@ -91,6 +91,8 @@ def load(
     else:
         opened = open_folder(place, chosen_device.value, dtype, attn, trust_remote_code, reporter, together)
     facts = _facts(opened.model, place.name)
+    if together is None:
+        _prepare_kernels(opened.model, reporter)
     reporter.report("ready", f"{place.name} on {chosen_device.value} in {opened.dtype.value}", 1.0)
     return Loaded(
         model=opened.model,
@@ -128,6 +130,13 @@ def chat_prompt(tokenizer: Any, text: str, enabled: bool = True) -> list[int]:
         rendered = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
         return list(tokenizer(rendered, add_special_tokens=False)["input_ids"])
     return list(tokenizer(text)["input_ids"])
+
+
+def _prepare_kernels(model: Any, reporter: Reporter) -> None:
+    """The first start on a machine compiles the kernels for its processor, which may take longer than all the rest."""
+    from engine.run.fast.choose import prepare_kernels
+
+    prepare_kernels(model, lambda: reporter.report("compiling", "the CPU kernels: once, later starts find them"))
 
 
 def _facts(model: Any, name: str) -> Any:

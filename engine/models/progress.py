@@ -16,7 +16,7 @@ class LoadProgress:
     """One report.
 
     Attributes:
-        phase: "looking", "downloading", "converting", "reading", "moving" or "ready".
+        phase: "looking", "downloading", "converting", "reading", "moving", "compiling" or "ready".
         detail: what exactly, for a person: a file, a size, a device.
         seconds: since the load began.
         phase_seconds: since this phase began.

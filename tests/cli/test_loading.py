@@ -41,7 +41,7 @@ def test_a_folder_is_loaded_with_everything_that_was_decided(tiny_folder: Path) 
     assert loaded.model.dtype == torch.float32 and not loaded.model.training
     assert loaded.dtype.value == "float32" and loaded.dtype.reason
     assert loaded.device.value == ("cuda" if torch.cuda.is_available() else "cpu") and loaded.device.reason
-    phases = list(dict.fromkeys(report.phase for report in reports))
+    phases = list(dict.fromkeys(report.phase for report in reports if report.phase != "compiling"))  # the first start
     assert phases == ["looking", "reading", "ready"]
     assert [report.seconds for report in reports] == sorted(report.seconds for report in reports)
     shares = [report.fraction for report in reports if report.phase == "reading" and report.fraction is not None]

@@ -29,7 +29,7 @@ def case(kind, overrides):
 
 
 @pytest.mark.parametrize(("kind", "overrides"), SHAPES)
-@pytest.mark.parametrize("chunk", [16, 255, 256, 257, 701])
+@pytest.mark.parametrize("chunk", [40, 256, 257, 701])
 def test_float32_logits_are_those_of_the_modules(kind, overrides, chunk):
     need_kernels(torch.float32)
     model, prompts = case(kind, overrides)

@@ -13,11 +13,14 @@ from engine.core.errors import ConfigError
 from engine.core.groups import group_layers
 from engine.core.layout import CacheLayout
 from engine.core.options import ContinuousBatchingConfig
+from engine.loading import load
+from engine.models.progress import LoadCancelled
 from engine.run.facts import inspect_model
 from engine.run.fast import build, choose, packed_modules
 from engine.run.fast.native import NativeForward
 from engine.run.fast.spec import UnknownModel, read_spec
 from engine.run.kv_store import KVStore
+from tests.cli.tiny_files import make_folder
 from tests.run.fast_tools import model_of, need_kernels, prompts_of, run
 from tests.tiny import reference, tiny_model
 
@@ -159,8 +162,9 @@ class TestBuild:
     def test_compiled_once_then_found_and_told_when_damaged(self, tmp_path, monkeypatch):
         need_kernels(torch.float32)
         first = build.load_kernels(torch.float32, cache=tmp_path)
-        monkeypatch.setattr(build.subprocess, "run", lambda *_, **__: pytest.fail("compiled again"))
-        assert build.load_kernels(torch.float32, cache=tmp_path).vector_length() == first.vector_length()
+        monkeypatch.setattr(build.subprocess, "Popen", lambda *_, **__: pytest.fail("compiled again"))
+        again = build.load_kernels(torch.float32, cache=tmp_path, waiting=lambda: pytest.fail("nothing to wait for"))
+        assert again.vector_length() == first.vector_length()
         (library,) = tmp_path.iterdir()
         copy = tmp_path / "other"
         copy.mkdir()
@@ -174,15 +178,57 @@ class TestBuild:
             build.load_kernels(torch.float32, arch=("-march=no-such-machine",), cache=tmp_path)
         assert list(tmp_path.iterdir()) == []
 
+    def slow_compiler(self, tmp_path, monkeypatch):
+        """Takes the compiler's place and never ends by itself; the file it names shows that it began."""
+        script = tmp_path / "slow-c++"
+        script.write_text("#!/bin/sh\nexec sleep 600\n")
+        script.chmod(0o755)
+        monkeypatch.setattr(build.shutil, "which", lambda name: str(script))
+        started = []
+        popen = subprocess.Popen
+
+        def remember(*arguments, **options):
+            started.append(popen(*arguments, **options))
+            return started[-1]
+
+        monkeypatch.setattr(build.subprocess, "Popen", remember)
+        return started
+
     def test_a_compiler_that_hangs_is_given_up(self, tmp_path, monkeypatch):
+        started = self.slow_compiler(tmp_path, monkeypatch)
+        monkeypatch.setattr(build, "_TIMEOUT", 0.0)
+        monkeypatch.setattr(build, "_BEAT", 0.01)
+        with pytest.raises(build.BuildError, match="more than 0 s"):
+            build.load_kernels(torch.float32, cache=tmp_path / "kernels")
+        assert started[0].returncode is not None
+        assert list((tmp_path / "kernels").iterdir()) == []
+
+    def test_who_waits_is_told_and_may_end_it(self, tmp_path, monkeypatch):
+        started = self.slow_compiler(tmp_path, monkeypatch)
+        monkeypatch.setattr(build, "_BEAT", 0.01)
+        beats = []
+
+        def waiting():
+            beats.append(len(started))
+            if len(beats) == 4:
+                raise LoadCancelled
+
+        with pytest.raises(LoadCancelled):
+            build.load_kernels(torch.float32, cache=tmp_path / "kernels", waiting=waiting)
+        assert beats == [0, 1, 1, 1], "told before the compiler begins, then while it runs"
+        assert started[0].returncode is not None
+        assert list((tmp_path / "kernels").iterdir()) == []
+
+    def test_loading_tells_of_the_compilation_and_of_nothing_else(self, tmp_path, monkeypatch):
         need_kernels(torch.float32)
-
-        def hang(command, **options):
-            raise subprocess.TimeoutExpired(command, options["timeout"])
-
-        monkeypatch.setattr(build.subprocess, "run", hang)
-        with pytest.raises(build.BuildError, match="more than 300 s"):
-            build.load_kernels(torch.float32, cache=tmp_path)
+        monkeypatch.setattr(build.platformdirs, "user_cache_path", lambda name: tmp_path)
+        make_folder(tmp_path / "model")
+        phases = []
+        for _ in range(2):
+            reports = []
+            load(str(tmp_path / "model"), device="cpu", dtype="float32", progress=reports.append)
+            phases.append(list(dict.fromkeys(report.phase for report in reports)))
+        assert phases == [["looking", "reading", "compiling", "ready"], ["looking", "reading", "ready"]]
 
     def test_a_cache_folder_that_cannot_be_made(self, tmp_path):
         need_kernels(torch.float32)

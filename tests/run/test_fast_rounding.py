@@ -13,6 +13,7 @@ from engine.run.fast.choose import choose_forward
 from engine.run.kv_store import KVStore
 from tests.run.fast_tools import KINDS, PAGE, logits_of, model_of, need_kernels, prompts_of
 
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("chunk", [1, 5, 64])
 @pytest.mark.parametrize("head_dim", [8, 64])

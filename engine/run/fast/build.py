@@ -11,6 +11,8 @@ import platform
 import shutil
 import subprocess
 import tempfile
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import platformdirs
@@ -20,6 +22,11 @@ _SOURCES = Path(__file__).parent / "kernels"
 _COMPILERS = ("c++", "g++", "clang++")
 _FLAGS = ("-std=c++17", "-O3", "-fno-math-errno", "-fopenmp", "-shared", "-fPIC")
 _TIMEOUT = 300.0
+_BEAT = 0.2
+"""Seconds between two calls of ``waiting``."""
+
+Waiting = Callable[[], None]
+"""Called again and again while the compiler runs; what it raises ends the compiler and comes out of the build."""
 
 
 class BuildError(RuntimeError):
@@ -27,7 +34,11 @@ class BuildError(RuntimeError):
 
 
 def load_kernels(
-    dtype: torch.dtype, *, arch: tuple[str, ...] = ("-march=native",), cache: Path | None = None
+    dtype: torch.dtype,
+    *,
+    arch: tuple[str, ...] = ("-march=native",),
+    cache: Path | None = None,
+    waiting: Waiting | None = None,
 ) -> ctypes.CDLL:
     """The kernels for one element type, compiled now unless an earlier run left them in the cache folder.
 
@@ -35,6 +46,7 @@ def load_kernels(
         dtype: ``torch.float32`` or ``torch.bfloat16``.
         arch: compiler flags that choose the instruction set; the default is everything this machine has.
         cache: folder for compiled libraries; default is the platform's user cache folder.
+        waiting: called first when a compilation begins, then until it ends; not called when there is nothing to do.
 
     Raises:
         BuildError: no compiler, a failed compilation, or a folder that cannot be written.
@@ -50,31 +62,45 @@ def load_kernels(
     library = folder / f"fast-{element}-{_fingerprint(command)}.so"
     try:
         if not library.exists():
-            _compile(command, library)
+            _compile(command, library, waiting or _wait_in_silence)
         return ctypes.CDLL(str(library))
     except OSError as error:
         raise BuildError(f"cannot build or load {library}: {error}") from error
 
 
-def _compile(command: list[str], library: Path) -> None:
+def _compile(command: list[str], library: Path, waiting: Waiting) -> None:
     """Compiles into a file of its own and renames it, so that two processes may build at once."""
+    waiting()
     library.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=library.parent) as folder:
         output = Path(folder) / library.name
-        try:
-            done = subprocess.run(
-                [*command, str(_SOURCES / "step.cpp"), "-o", str(output)],
-                capture_output=True,
-                text=True,
-                timeout=_TIMEOUT,
-                check=False,
-            )
-        except subprocess.TimeoutExpired as error:
-            raise BuildError(f"{command[0]} took more than {_TIMEOUT:.0f} s") from error
-        if done.returncode != 0:
-            first = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr.strip()[:200])
+        full = [*command, str(_SOURCES / "step.cpp"), "-o", str(output)]
+        with subprocess.Popen(full, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as compiler:
+            try:
+                said = _finish(compiler, waiting)
+            except BaseException:
+                compiler.kill()
+                raise
+        if compiler.returncode != 0:
+            first = next((line for line in said.splitlines() if "error" in line), said.strip()[:200])
             raise BuildError(f"{command[0]} failed: {first}")
         os.replace(output, library)
+
+
+def _finish(compiler: "subprocess.Popen[str]", waiting: Waiting) -> str:
+    """What the compiler said."""
+    ends = time.monotonic() + _TIMEOUT
+    while True:
+        try:
+            return compiler.communicate(timeout=_BEAT)[1]
+        except subprocess.TimeoutExpired:
+            waiting()
+        if time.monotonic() > ends:
+            raise BuildError(f"the compiler took more than {_TIMEOUT:.0f} s")
+
+
+def _wait_in_silence() -> None:
+    """Nobody is to be told."""
 
 
 def _fingerprint(command: list[str]) -> str:

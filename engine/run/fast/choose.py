@@ -1,12 +1,13 @@
 """Which forward pass runs a model on this machine, and why."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from engine.core.errors import ConfigError
 from engine.core.layout import CacheLayout
-from engine.run.fast.build import BuildError, load_kernels
+from engine.run.fast.build import BuildError, Waiting, load_kernels
 from engine.run.fast.native import NativeForward
 from engine.run.fast.packed_modules import PackedModulesForward, packing_problem
 from engine.run.fast.spec import UnknownModel, read_spec
@@ -32,6 +33,17 @@ class Choice:
     reason: str
     notice: str
     make: Make
+
+
+def prepare_kernels(model: Any, waiting: Waiting) -> None:
+    """Compile now, with somebody watching, what ``choose_forward`` would compile for this model.
+
+    Where that is not possible nothing happens: ``choose_forward`` says what runs instead, and why.
+    """
+    if model.device.type != "cpu":
+        return
+    with suppress(UnknownModel, BuildError):
+        load_kernels(read_spec(model).dtype, waiting=waiting)
 
 
 def choose_forward(model: Any, wanted: str = "auto", *, compiles: bool = False) -> Choice:

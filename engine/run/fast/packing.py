@@ -10,6 +10,10 @@ from torch import Tensor, nn
 
 from engine.run.fast.borrowed import Borrowed
 
+_WORTH_SHARING = 1 << 23
+"""Elements from which on threads share a copy. Each of the many smaller ones would wait for the last of its threads,
+which on a busy machine is not running: there the waits were ten times the work."""
+
 PLAIN = -1  # the `part` of an ordinary weight; a gated pair has parts 0 and 1
 
 
@@ -100,7 +104,7 @@ class Packer:
             place.first,
             place.part,
             int(to_packed),
-            torch.get_num_threads(),
+            torch.get_num_threads() if plain.numel() >= _WORTH_SHARING else 1,
         )
 
 
