@@ -78,6 +78,7 @@ class Feed:
         else:
             self.state.begin_engine(keyframe)
         self._joined = True
+        self.state.pauses.held = self._manager.status.state == "held"
         self._after = keyframe.step
 
     def _stay(self) -> None:

@@ -4,7 +4,7 @@ from bisect import bisect_left, bisect_right
 
 from engine.core.observe import StepRecord
 
-HOLDS = {"pause": True, "step": True, "resume": False}
+HOLDS = {"pause": True, "step": True, "resume": False, "stop": False, "hard_stop": False}
 """Command -> whether the engine is held after it."""
 
 

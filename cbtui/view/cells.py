@@ -217,11 +217,12 @@ def heading(
     title = clip(title, width, theme.glyphs.ellipsis)
     room = width - width_of(title) - 2
     kept_right = keep_parts(right, max(0, room - 3), 2)
-    right_width = sum(p.width for p in kept_right) + 2 * max(0, len(kept_right) - 1)
-    kept = keep_parts(facts, room - (right_width + 3 if kept_right else 0), gap)
-    if facts and not kept and kept_right:  # a heading without its facts says less than one without its right side
-        kept = keep_parts(facts, room, gap)
-        kept_right, right_width = [], 0
+    while True:
+        right_width = sum(p.width for p in kept_right) + 2 * max(0, len(kept_right) - 1)
+        kept = keep_parts(facts, room - (right_width + 3 if kept_right else 0), gap)
+        if kept or not (facts and kept_right):
+            break  # a heading without its facts says less than one without its right side
+        kept_right.remove(min(kept_right, key=lambda part: part.priority))
     row.put(title, theme.style("bright", bold=True))
     for index, part in enumerate(kept):
         row.put(" " * (gap if index else 2)).spans(part.spans)

@@ -71,7 +71,9 @@ def alarm_words(scene: Scene) -> tuple[str, ...]:
     what = f"invariant broken after step {lamp.step}: {scene.named(lamp.broken[0])}"
     more = f" (and {len(lamp.broken) - 1} more)" if len(lamp.broken) > 1 else ""
     kept = "held, everything is kept" if scene.chrome.engine == "held" and not scene.is_past else "everything is kept"
-    return (f"{what}{more}; {kept}, e tells all", f"{what}{more}; {kept}", what, f"broken after step {lamp.step}")
+    brief = f"invariant broken: {scene.named(lamp.broken[0])}"
+    first = what.split(", ")[0]
+    return (f"{what}{more}; {kept}", f"{what}{more}", what, brief, first, brief.split(", ")[0], "invariant broken")
 
 
 def _panes(scene: Scene, width: int, height: int) -> list[Rect]:

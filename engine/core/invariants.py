@@ -113,7 +113,7 @@ def _check_references(state: State) -> Iterator[str]:
                     yield f"block {block} is shared but sequence {seq.key} still writes it ({seq.settled} < {end})"
     for block in range(1, pool.num_blocks + 1):
         if pool.refs[block] != counted[block]:
-            yield f"block {block} has {pool.refs[block]} references, {counted[block]} table entries point at it"
+            yield f"block {block} has {pool.refs[block]} references, table entries that point at it: {counted[block]}"
 
 
 def _check_contents(state: State) -> Iterator[str]:
