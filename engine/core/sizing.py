@@ -76,10 +76,6 @@ class Facts:
         """Whether the attention kernels read block tables on the device."""
         return self.attention.startswith("flash")
 
-    @property
-    def is_gpu(self) -> bool:
-        return self.device not in ("cpu", "mps")
-
 
 @dataclass(frozen=True, slots=True)
 class Demand:

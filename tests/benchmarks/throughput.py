@@ -18,7 +18,8 @@ from typing import Any
 from tests.benchmarks.measure import EngineSpec, Run, Worker, WorkerError, agreement, summary
 from tests.benchmarks.workloads import Workload, workloads
 
-ENGINES = ("ours", "watched", "packed", "modules", "single", "padded", "batch", "vllm", "vllm-compiled", "llama")
+OURS = ("ours", "watched", "packed", "modules", "compiled")
+ENGINES = (*OURS, "single", "padded", "batch", "vllm", "vllm-compiled", "llama")
 COLUMNS = (
     ("tokens/s", "tokens_per_s", "{:.0f}"),
     ("from", "lowest", "{:.0f}"),
@@ -40,6 +41,9 @@ def specs(options: argparse.Namespace, vocabulary: dict[str, Workload]) -> tuple
         "watched": EngineSpec("watched", "ours", settings={"forward": "auto", "config": config, "watched": True}),
         "packed": EngineSpec("packed", "ours", settings={"forward": "packed", "config": config}),
         "modules": EngineSpec("modules", "ours", settings={"forward": "modules", "config": config}),
+        "compiled": EngineSpec(
+            "compiled", "ours", settings={"forward": "auto", "config": {**config, "default_compile_level": 1}}
+        ),
         "single": EngineSpec("single", "plain", settings={"way": "single"}, only=4),
         "padded": EngineSpec("padded", "plain", settings={"way": "padded"}),
         "batch": EngineSpec("batch", "plain", settings={"way": "batch", "config": json.loads(options.batch_config)}),

@@ -22,7 +22,7 @@ class TestProbe:
         assert (facts.vocab_size, facts.max_positions, facts.item_bytes) == (VOCAB, 512, 4)
         assert facts.weight_bytes == sum(p.numel() * 4 for p in model.parameters())
         assert 0 < facts.free_bytes <= facts.total_bytes
-        assert not (facts.is_gpu or facts.has_graphs or facts.has_decode_kernel)
+        assert not (facts.has_graphs or facts.has_decode_kernel or facts.has_tables)
 
     def test_cache_elements_have_the_size_of_the_weights(self):
         assert probe(tiny_model("llama").to(torch.bfloat16), "sdpa").item_bytes == 2

@@ -1,4 +1,4 @@
-"""This project's engine. Settings: model, dtype, threads, forward, config (more fields), watched (by a monitor)."""
+"""This project's engine. Settings: model, dtype, threads, device, forward, config (more fields), watched."""
 
 import time
 from typing import Any
@@ -16,6 +16,7 @@ def open_engine(settings: dict[str, Any]) -> tuple[str, Job]:
 
     torch.set_num_threads(settings["threads"])
     model = AutoModelForCausalLM.from_pretrained(settings["model"], dtype=getattr(torch, settings["dtype"]))
+    model.to(settings.get("device", "cpu"))
     config = ContinuousBatchingConfig(forward=settings["forward"], **settings.get("config", {}))
     manager = ContinuousBatchingManager(model, config=config)
     manager.warmup()
@@ -40,7 +41,9 @@ def open_engine(settings: dict[str, Any]) -> tuple[str, Job]:
         outputs = [found[name] for name in names]
         return [o.generated_tokens for o in outputs], [[t - began for t in o.timestamps] for o in outputs], seconds
 
-    return f"forward={manager.status.config.forward.value}", run
+    decided = manager.status.config
+    names = ("forward", "attention", "use_cuda_graph", "use_async_batching", "default_compile_level")
+    return ", ".join(f"{name}={getattr(decided, name).value}" for name in names), run
 
 
 if __name__ == "__main__":
