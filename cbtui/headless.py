@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from cbtui.launch import RequestSpec
+from cbtui.loader import warm_up
 from cbtui.options import Choices, OptionError
 from cbtui.prompts import encode
 from cbtui.sentences import count
@@ -56,6 +57,8 @@ def generate(choices: Choices, *, as_json: bool = False) -> int:
     blueprint = plan_engine(loaded, choices.config)
     _tell(loaded, blueprint.notices)
     manager = ContinuousBatchingManager(loaded.model, blueprint=blueprint)
+    with LoadLine() as line:
+        warm_up(manager, line)
     manager.start()
     try:
         if len(specs) == 1 and specs[0].copies == 1 and not as_json and sys.stdout.isatty():

@@ -1,5 +1,6 @@
 """Loading on a thread: one attempt at a time, with its phase and seconds, and a way to give it up."""
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -12,6 +13,18 @@ from engine.models.progress import LoadCancelled, LoadProgress
 
 Post = Callable[[Callable[[], None]], None]
 """Hands a function to the event loop's next poll."""
+
+
+def warm_up(manager: Any, progress: Progress) -> None:
+    """Prepares the sizes of steps that are recorded or compiled, and tells how far that is; most engines have none."""
+    began = time.perf_counter()
+
+    def tell(done: int, total: int) -> None:
+        if total > 1:
+            seconds = time.perf_counter() - began
+            progress(LoadProgress("preparing", f"step sizes, {done} of {total} done", seconds, seconds, done / total))
+
+    manager.warmup(tell)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +105,7 @@ class Loader:
         manager = self._launch.make_manager(loaded, wanted.changes)
         if wanted.before is not None:
             manager.continue_after(wanted.before)
+        warm_up(manager, progress)
         if wanted.rate is not None:
             manager.set_rate(wanted.rate)
         if wanted.paused:

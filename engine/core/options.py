@@ -53,7 +53,11 @@ def _graphs(value: Any) -> bool:
 _SWITCH = FieldRule(_bool, "True or False", "pass a bool")
 _AUTO_SWITCH = FieldRule(_or_none(_bool), "True, False or None", "None decides by device and attention")
 _INTERVAL = FieldRule(_int(0), "an int >= 0 (tokens)", "0 uses the preset")
-_FREE = FieldRule(lambda v: True, "any value", "")
+_COMPILE = FieldRule(
+    lambda v: v is None or isinstance(v, Mapping) or hasattr(v, "to_dict"),
+    "a dict or a CompileConfig",
+    "for example {'mode': 'default', 'dynamic': True}",
+)
 
 RULES: Mapping[str, FieldRule] = {
     "page_size": FieldRule(_int(MIN_PAGE_SIZE), f"an int >= {MIN_PAGE_SIZE} (tokens)", "16 to 256 works well"),
@@ -69,8 +73,8 @@ RULES: Mapping[str, FieldRule] = {
     "use_cuda_graph": FieldRule(_or_none(_graphs), "a bool, a pair of bools (varlen, decode) or None", "None decides"),
     "q_padding_interval_size": _INTERVAL,
     "kv_padding_interval_size": _INTERVAL,
-    "varlen_compile_config": _FREE,
-    "decode_compile_config": _FREE,
+    "varlen_compile_config": _COMPILE,
+    "decode_compile_config": _COMPILE,
     "default_compile_level": FieldRule(_int(0, 3), "an int from 0 to 3", "0 does not compile"),
     "scheduler_type": FieldRule(lambda v: v in POLICIES, f"one of {', '.join(POLICIES)}", "fifo is the default"),
     "safety_margin": FieldRule(_or_none(_number(0, 1)), "a share in [0, 1] or None", "0 turns the margin off"),
@@ -105,7 +109,7 @@ class ContinuousBatchingConfig:
     """What a user may set. None means "decide for me"; what was decided, and why, is in ``ResolvedConfig``.
 
     Attributes:
-        page_size: tokens per page, at least 4.
+        page_size: tokens per page, at least 4; FlashAttention-2 reads pages of a multiple of 256.
         num_blocks: whole-model blocks of ``page_size`` tokens in the cache; None sizes it from free memory.
         max_batch_tokens: query tokens per step; None starts at 8192 and halves while memory is short, down to 256.
         max_memory_percent: share of the free memory the engine may use; None is 0.9, 0.8 with logits processing,
@@ -114,10 +118,12 @@ class ContinuousBatchingConfig:
         max_blocks_per_request: width of the decode fast path's block table; 0 turns the fast path off.
         allow_block_sharing: prefix cache, and blocks shared between the sequences of one request.
         use_async_batching: plan the next step while the device computes the current one.
-        use_cuda_graph: one bool, or a pair for the varlen and the decode path.
+        use_cuda_graph: one bool, or a pair for the varlen and the decode path. Needs flash attention.
         q_padding_interval_size, kv_padding_interval_size: granularity of graph shapes in tokens; 0 uses 64 and 16384.
-        varlen_compile_config, decode_compile_config: how each path is compiled.
-        default_compile_level: 0 (no compilation) to 3, for paths without a compile config of their own.
+        varlen_compile_config, decode_compile_config: how each path is compiled: arguments of ``torch.compile`` as a
+            dict, or a ``transformers`` ``CompileConfig``.
+        default_compile_level: 0 (no compilation) to 3, for paths without a compile config of their own: 1 compiles for
+            any size, 2 tries out more kernels, 3 does so for each rounded size.
         scheduler_type: ``"fifo"`` or ``"prefill_first"``.
         safety_margin: share of the pool new prompts must leave free; None is 0.15 for fifo and 0 for prefill_first.
         return_logprobs: return the raw log-probability of each generated token.

@@ -1,8 +1,7 @@
 """The forward pass an engine runs, put together from everything that was decided about it."""
 
+from functools import partial
 from typing import Any
-
-import torch
 
 from engine.core.config import ResolvedConfig
 from engine.core.layout import CacheLayout
@@ -14,6 +13,7 @@ from engine.run.graphs import CudaRecorder, Graphs, Recorder
 from engine.run.kv_store import KVStore
 from engine.run.shapes import PATHS, Shapes
 from engine.run.static_forward import StaticForward
+from engine.run.upload import recorded_event
 
 
 def assemble(
@@ -53,7 +53,7 @@ def assemble(
         graphs=Graphs(recorder) if recorder is not None else None,
         graphed=graphed,
         compiled=compiled,
-        event=_recorded_event if device.type == "cuda" else None,
+        event=partial(recorded_event, device) if device.type == "cuda" else None,
     )
 
 
@@ -77,9 +77,3 @@ def shapes_for(resolved: ResolvedConfig, layout: CacheLayout, padded: frozenset[
         q_interval=resolved.q_padding_interval_size.value,
         kv_interval=resolved.kv_padding_interval_size.value,
     )
-
-
-def _recorded_event() -> torch.cuda.Event:
-    event = torch.cuda.Event()
-    event.record()
-    return event

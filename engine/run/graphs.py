@@ -27,7 +27,8 @@ class CudaRecorder:
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._pool = torch.cuda.graph_pool_handle()
+        with torch.cuda.device(device):
+            self._pool = torch.cuda.graph_pool_handle()
 
     def record(self, work: Callable[[], None]) -> Callable[[], None]:
         """See ``Recorder.record``.
@@ -36,16 +37,17 @@ class CudaRecorder:
             RuntimeError: something in ``work`` cannot be recorded, for example because it waits for the device.
             torch.OutOfMemoryError: no room for its temporaries.
         """
-        # Libraries set themselves up on first use, which must not happen inside a recording.
-        stream, current = torch.cuda.Stream(self._device), torch.cuda.current_stream(self._device)
-        stream.wait_stream(current)
-        with torch.cuda.stream(stream):
-            work()
-        current.wait_stream(stream)
-        graph = torch.cuda.CUDAGraph()
-        # Other threads may go on using the device meanwhile.
-        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
-            work()
+        with torch.cuda.device(self._device):
+            # Libraries set themselves up on first use, which must not happen inside a recording.
+            stream, current = torch.cuda.Stream(), torch.cuda.current_stream()
+            stream.wait_stream(current)
+            with torch.cuda.stream(stream):
+                work()
+            current.wait_stream(stream)
+            graph = torch.cuda.CUDAGraph()
+            # Other threads may go on using the device meanwhile.
+            with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+                work()
         return graph.replay
 
 

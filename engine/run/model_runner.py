@@ -14,7 +14,7 @@ from engine.run.facts import ModelFacts
 from engine.run.forward import Forward, ModulesForward
 from engine.run.kv_store import KVStore
 from engine.run.sampler import REASONS, Sampled, SampleJob, Sampler
-from engine.run.upload import upload
+from engine.run.upload import recorded_event, upload
 
 
 @dataclass(slots=True)
@@ -176,6 +176,4 @@ def _to_host(sampled: Sampled) -> tuple[Sampled, torch.cuda.Event | None]:
         None if sampled.logprobs is None else fetch(sampled.logprobs),
         {row: (fetch(values), fetch(ids)) for row, (values, ids) in sampled.top.items()},
     )
-    event = torch.cuda.Event()
-    event.record()
-    return host, event
+    return host, recorded_event(sampled.tokens.device)

@@ -1,4 +1,4 @@
-"""Small tensors on their way to the device."""
+"""Small tensors on their way to the device, and how the host learns that they, or results, have arrived."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -20,3 +20,11 @@ def upload(
     if device.type != "cuda":
         return tensor.to(device)
     return tensor.pin_memory().to(device, non_blocking=True)
+
+
+def recorded_event(device: torch.device) -> torch.cuda.Event:
+    """An event that has passed once a CUDA device has done all that is queued on it now. Other devices have none."""
+    event = torch.cuda.Event()
+    # Without a stream it would be recorded on the device that is current, which need not be the model's.
+    event.record(torch.cuda.current_stream(device))
+    return event

@@ -271,6 +271,11 @@ class TestCompilation:
         quiet = resolved(fake_facts(forward="fast", compile_fallback={"mode": "default"}))
         assert [one.value for one in self.of(quiet)] == [None, None] and quiet.notices == ()
 
+    @pytest.mark.parametrize("wrong", ["default", 3, True])
+    def test_a_compile_config_is_a_dict_or_has_one(self, wrong):
+        with pytest.raises(ConfigError, match="must be a dict or a CompileConfig"):
+            resolved(varlen_compile_config=wrong)
+
     def test_where_nothing_can_be_compiled_it_says_why(self):
         config = resolved(fake_facts(compile_trouble="the model is split over ranks"), default_compile_level=1)
         assert [one.reason for one in self.of(config)] == ["the model is split over ranks"] * 2

@@ -2,6 +2,7 @@
 
 import copy
 import random
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,7 +11,6 @@ import torch
 from engine import ConfigError, ContinuousBatchingConfig, Engine
 from engine.core.groups import group_layers
 from engine.core.layout import CacheLayout
-from engine.run.assemble import _recorded_event
 from engine.run.attention import eager
 from engine.run.attention.choice import _usable
 from engine.run.attention.context import Context
@@ -20,6 +20,7 @@ from engine.run.buffers import StepBuffers
 from engine.run.facts import inspect_model
 from engine.run.kv_store import KVStore
 from engine.run.shapes import DECODE, PATHS, VARLEN, Shapes
+from engine.run.upload import recorded_event
 from tests.engine.test_same_text import BASE
 from tests.run.test_flash import HEADS, WIDTH, random_scene
 from tests.tiny import VOCAB, reference, tiny_model
@@ -85,7 +86,8 @@ def test_the_kernels_equal_eager_over_poisoned_pages(backend, padded, path):
             layout, max_tokens=160, max_rows=9, max_keys=9 * PAGE[backend], decode_pages=8 if path == DECODE else 0,
             padded=padded, q_interval=8,
         )  # fmt: skip
-        buffers = StepBuffers(layout, torch.device("cuda"), shapes, event=_recorded_event)
+        device = torch.device("cuda")
+        buffers = StepBuffers(layout, device, shapes, event=partial(recorded_event, device))
         shape = shapes.of(batch.starts, batch.lengths, len(batch.samples))
         inputs = buffers.send(buffers.fill(batch, shape))
         asked = torch.cat([query, torch.randn(shape.tokens - len(query), HEADS, WIDTH).bfloat16()]).cuda()

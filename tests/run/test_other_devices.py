@@ -21,10 +21,9 @@ CUDA_ONLY = {
     "memory.py": {"_device_memory"},
     "models/devices.py": {"available_devices", "choose_device", "free_bytes", "_auto_dtype"},
     "parallel/launch.py": {"join"},
-    "run/assemble.py": {"_recorded_event"},
     "run/attention/choice.py": {"_usable"},
     "run/graphs.py": {"CudaRecorder"},
-    "run/model_runner.py": {"_to_host"},
+    "run/upload.py": {"recorded_event"},
 }
 """Where ``torch.cuda`` is used; every one of them asks for the device first, or is only made for a CUDA device."""
 
