@@ -221,6 +221,9 @@ class FakeManager:
         self._step = self.scheduler.state.step = other.scheduler.state.step + 1
         self.scheduler.state.next_key, self._names = other.scheduler.state.next_key, other._names
 
+    def warmup(self, progress: Any = None) -> None:
+        """There is nothing to prepare."""
+
     def start(self) -> None:
         self._become("running")
 
