@@ -44,7 +44,7 @@ def prompt_of(part: Part, tokenizer: Any) -> tuple[int, ...]:
     if not part.tokens:
         return tuple(encode(tokenizer, spec.text, spec.chat))
     frame = frame_of(tokenizer, spec.chat)
-    ask = _plain(tokenizer, spec.text) if spec.text else []
+    ask = _plain(tokenizer, f". {spec.text}") if spec.text else []
     room = part.tokens - len(frame.before) - len(frame.behind) - len(ask)
     if room < 0:
         raise ScenarioError(

@@ -24,7 +24,7 @@ def tiny_loaded(kind: str = "llama", **fields: Any) -> Any:
     return SimpleNamespace(model=model, tokenizer=make_tokenizer(), name="tiny", facts=inspect_model(model))
 
 
-LONG = "a long way to come in "
+LONG = "a way to come in: "
 """The beginning of a chat template with more tokens than those of the tiny models."""
 
 
@@ -33,7 +33,7 @@ def loaded_for(scenario_model: str, wordy: bool = False) -> Any:
     """A stand-in for a bundled model: full attention, or windows as long as those of ``demo-hybrid``.
 
     Args:
-        wordy: with a chat template that takes 24 tokens instead of two.
+        wordy: with a chat template that takes 20 tokens instead of two.
     """
     loaded = tiny_loaded("gemma2", sliding_window=48) if scenario_model == "demo-hybrid" else tiny_loaded()
     if wordy:

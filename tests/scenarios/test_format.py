@@ -154,7 +154,7 @@ def test_prompts_have_the_length_that_is_asked_for(tokens):
     ids = prompt_of(part(tokens=tokens, topic="rain", text="Why?"), tokenizer)
     assert len(ids) == tokens
     text = tokenizer.decode(list(ids))
-    assert text.startswith("<Rain goes for a walk") and text.endswith("Why?>")
+    assert text.startswith("<Rain goes for a walk") and text.endswith(". Why?>")
 
 
 def test_the_same_topic_begins_alike_and_another_does_not():
@@ -166,7 +166,7 @@ def test_the_same_topic_begins_alike_and_another_does_not():
 
 
 def test_a_prompt_that_cannot_be_so_short():
-    with pytest.raises(ScenarioError, match=r"tokens = 5 is too short.* take 6; give at least that many"):
+    with pytest.raises(ScenarioError, match=r"tokens = 5 is too short.* take 8; give at least that many"):
         prompt_of(part(tokens=5, text="Why?"), make_tokenizer())
 
 
