@@ -35,6 +35,7 @@ def options(tmp_path):
     model = tiny_model("gemma2")
 
     def make(loaded: FakeLoaded, changes: Any) -> ContinuousBatchingManager:
+        changes = {name: value for name, value in changes.items() if name != "host_blocks"}
         config = {"page_size": 4, "num_blocks": 40, "max_batch_tokens": 32, "max_requests_per_batch": 6,
                   "cpu_offload_space": 0.0001, **changes}  # fmt: skip
         return ContinuousBatchingManager(model, config=ContinuousBatchingConfig(**config))
