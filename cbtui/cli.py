@@ -121,14 +121,12 @@ def monitor(ctx: typer.Context, **values: Any) -> None:
     from cbtui.forms import real, whole
     from cbtui.scenarios import find_scenario
     from cbtui.scenarios.find import FIRST
-    from engine.models.known import KNOWN
 
     scenario = None
     if values["scenario"] is not None:
         scenario = find_scenario(values["scenario"])
     elif not (choices.own_model or choices.prompts or choices.prompts_file or values["once"]):
         scenario = find_scenario(FIRST)
-        scenario = scenario if scenario.model in KNOWN else None
     if scenario is not None and (choices.prompts or choices.prompts_file):
         raise OptionError("--scenario brings its own prompts; leave --prompt and --prompts-file out.")
     steps = read_option(values, "steps", whole("steps", 1))

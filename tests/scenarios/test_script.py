@@ -89,7 +89,8 @@ def test_a_caption_whose_event_never_comes_holds_up_no_other(tmp_path):
 
 def test_events_are_counted_and_may_be_of_a_group(tmp_path):
     group = 'group = "pair"'
-    captions = caption('when = "first_token"\nnth = 2', "second: {who}") + caption('when = "ends"\nof = "pair"', "the end")
+    captions = caption('when = "first_token"\nnth = 2', "second: {who}")
+    captions += caption('when = "ends"\nof = "pair"', "the end")
     run = play(scene(tmp_path, request("A", 3, group) + request("B", 9, group + "\nat = 2") + captions), tiny_loaded())
     assert run.told[0][1][0] == "second: B"
     assert run.told[1][0].step == run.ended("B") > run.ended("A")
