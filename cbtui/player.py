@@ -158,7 +158,7 @@ class Player:
         leave = f"{key['leave']} leave"
         if self.over:
             onward = f"{key['next_scenario']} next"
-            return (f"{onward}  {key['again']} again  {leave}", onward, leave)
+            return (f"{onward}  {key['again']} again  {leave}", onward)
         if self._session.engine == "held":
             return (f"{key['pause']} goes on  {leave}", f"{key['pause']} goes on")
         return (leave,)

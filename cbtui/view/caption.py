@@ -8,17 +8,19 @@ GROUND = "lift"
 
 
 def caption(line: CaptionLine, theme: Theme, width: int) -> Panel:
-    """One row. The sentence comes first: the hint takes what is left, or goes."""
+    """One row. A shorter sentence that leaves room for a hint is better than a longer one without."""
     row = RowBuilder(width, theme.style("text", GROUND))
     count = f" {line.number}/{line.total} "
     row.put(count, theme.style("amber", GROUND, bold=True))
-    room = width - width_of(count) - 1
-    text = choose(_ascii(line.texts, theme), max(0, room), theme.glyphs.ellipsis)
+    room = max(0, width - width_of(count) - 1)
+    texts, hints = _ascii(line.texts, theme), _ascii(line.hints, theme)
+    least = min(map(width_of, hints), default=0) + 2
+    beside = [text for text in texts if width_of(text) + least <= room]
+    text = choose(beside or texts, room, theme.glyphs.ellipsis)
     row.put(text, theme.style("bright", GROUND))
     left = room - width_of(text) - 2
-    fitting = [hint for hint in _ascii(line.hints, theme) if width_of(hint) <= left]
-    if fitting:
-        hint = max(fitting, key=width_of)
+    hint = next((hint for hint in hints if width_of(hint) <= left), "")
+    if hint:
         row.to(width - width_of(hint) - 1).put(hint, theme.style("muted", GROUND))
     return Panel([row.done()])
 

@@ -50,7 +50,7 @@ class ConfigField:
 
 @dataclass(frozen=True, slots=True)
 class CaptionLine:
-    """The caption of a scenario: number ``number`` of ``total``, its wordings, and wordings of what to press next."""
+    """The caption of a scenario: number ``number`` of ``total``, its wordings, and what to press, best one first."""
 
     number: int
     total: int

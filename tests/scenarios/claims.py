@@ -489,7 +489,10 @@ def rush_chunks(run: Run, step: int) -> list[Any]:
 
 def rush_offload(run: Run, step: int) -> list[Any]:
     moved = run.decision(step, "G", Verdict.OFFLOAD)
-    assert moved.a != run.key("G") and run.blocks(step - 1, "free") + run.blocks(step - 1, "cached") == 0
+    deltas = [delta.op for delta in run.records[step].deltas]
+    taken = deltas[: deltas.index(BlockOp.OFFLOAD)].count(BlockOp.ALLOC)  # by those planned before
+    usable = run.blocks(step - 1, "free") + run.blocks(step - 1, "cached")
+    assert moved.a != run.key("G") and taken == usable
     return [sum(d.op is BlockOp.OFFLOAD for d in run.records[step].deltas)]
 
 

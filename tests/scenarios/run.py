@@ -13,6 +13,7 @@ from cbtui.scenarios.figures import Moment
 from cbtui.scenarios.plot import Scenario
 from engine.core.fold import fold
 from engine.core.observe import BlockOp, Decision, Keyframe, StepRecord, Verdict
+from engine.loading import load
 from engine.run.facts import inspect_model
 from tests.cli.tiny_files import make_tokenizer
 from tests.tiny import tiny_model
@@ -29,14 +30,17 @@ LONG = "a way to come in: "
 
 
 @cache
-def loaded_for(scenario_model: str, wordy: bool = False) -> Any:
+def loaded_for(scenario_model: str, kind: str = "tiny") -> Any:
     """A stand-in for a bundled model: full attention, or windows as long as those of ``demo-hybrid``.
 
     Args:
-        wordy: with a chat template that takes 20 tokens instead of two.
+        kind: "tiny", "wordy" (tiny, with a chat template that takes 20 tokens instead of two) or "bundled" (the model
+            itself).
     """
+    if kind == "bundled":
+        return load(scenario_model, device="cpu", dtype="float32")
     loaded = tiny_loaded("gemma2", sliding_window=48) if scenario_model == "demo-hybrid" else tiny_loaded()
-    if wordy:
+    if kind == "wordy":
         loaded.tokenizer.chat_template = LONG + loaded.tokenizer.chat_template
     return loaded
 
@@ -128,10 +132,10 @@ class Run:
 
 
 @cache
-def run_of(name: str, wordy: bool = False) -> Run:
+def run_of(name: str, kind: str = "tiny") -> Run:
     """A bundled scenario, played to its end."""
     scenario = find_scenario(name)
-    return play(scenario, loaded_for(scenario.model, wordy))
+    return play(scenario, loaded_for(scenario.model, kind))
 
 
 def play(scenario: Scenario, loaded: Any, **config: Any) -> Run:

@@ -18,10 +18,10 @@ def test_every_caption_has_its_claim():
     assert all(len(run_of(name).scenario.captions) == len(claims) for name, claims in CLAIMS.items())
 
 
-@pytest.mark.parametrize("wordy", [False, True], ids=["short template", "long template"])
+@pytest.mark.parametrize("kind", ["tiny", "wordy", pytest.param("bundled", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", ORDER)
-def test_what_the_captions_say_is_so(name, wordy):
-    run = run_of(name, wordy)
+def test_what_the_captions_say_is_so(name, kind):
+    run = run_of(name, kind)
     assert [moment.caption for moment, _ in run.told] == list(range(len(run.scenario.captions)))
     steps = [moment.step for moment, _ in run.told]
     assert steps == sorted(set(steps)), "each caption can be read before the next comes"
