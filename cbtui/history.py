@@ -18,6 +18,10 @@ CHUNK_STEPS = 32
 """Records between two keyframes: what a jump into the past has to fold at most."""
 
 
+BESIDE = 100
+"""Bytes kept for each step beside its record: its number, and its place in the graphs' ``Series``, with reserves."""
+
+
 def _by_position(kind: type) -> Callable[[Any], tuple[type, tuple[Any, ...]]]:
     """How to pickle a dataclass: its class and its values in order. The default goes by field names and is slow."""
     names = [f.name for f in fields(kind)]
@@ -57,12 +61,17 @@ class _Chunk:
     first: int
     keyframe: bytes
     records: list[bytes] = field(default_factory=list)
-    steps: list[int] = field(default_factory=list)
+    steps: array = field(default_factory=lambda: array("q"))
     packed: bytes = b""
 
     @property
     def last(self) -> int:
         return self.steps[-1] if self.steps else self.first
+
+    @property
+    def size(self) -> int:
+        """Bytes it takes once it is closed, with what is kept beside it for each step."""
+        return len(self.packed) + BESIDE * len(self.steps)
 
 
 class History:
@@ -89,7 +98,7 @@ class History:
             self._close(self._chunks[-1])
         self._chunks.append(_Chunk(keyframe.step, self._packer.pack(keyframe)))
         while self.packed_bytes > self.limit_bytes and len(self._chunks) > 2:
-            self.packed_bytes -= len(self._chunks.popleft().packed)
+            self.packed_bytes -= self._chunks.popleft().size
 
     def append(self, record: StepRecord) -> bool:
         """Add the record after the newest one. True when the chunk is full and wants a keyframe to go on from."""
@@ -101,7 +110,7 @@ class History:
     def _close(self, chunk: _Chunk) -> None:
         chunk.packed = zlib.compress(pickle.dumps((chunk.keyframe, chunk.records), pickle.HIGHEST_PROTOCOL), 1)
         chunk.keyframe, chunk.records = b"", []
-        self.packed_bytes += len(chunk.packed)
+        self.packed_bytes += chunk.size
 
     def _contents(self, chunk: _Chunk) -> tuple[bytes, list[bytes]]:
         if not chunk.packed:

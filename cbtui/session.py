@@ -62,6 +62,7 @@ class Session:
         self.rate = launch.rate
         self.stopping = self.detached = False
         self.built: Any = None
+        self._fields: tuple[Any, tuple[ConfigField, ...]] = (None, ())
         self._given_up: Any = None
         self._changed: dict[str, Any] = {}
         self._after_drain: ConfigChange | None = None
@@ -194,8 +195,10 @@ class Session:
     @property
     def config_fields(self) -> tuple[ConfigField, ...]:
         """The configuration that runs, field by field."""
-        status = self.status
-        return () if status is None else config_fields(status.config)
+        config = None if self.status is None else self.status.config
+        if config is not self._fields[0]:  # a configuration is replaced, never changed, and this is asked every tick
+            self._fields = (config, () if config is None else config_fields(config))
+        return self._fields[1]
 
     @property
     def block_bytes(self) -> int:

@@ -7,6 +7,7 @@ monitor (false: the engine alone). Questions and answers are JSON objects, one a
 
 import asyncio
 import json
+import os
 import random
 import resource
 import socket
@@ -135,6 +136,8 @@ class Probe:
                 found = {"error": f"{type(error).__name__}: {error}"}
             lines.write(json.dumps(found) + "\n")
             lines.flush()
+        if self.app is not None:  # whoever measured is gone, and the terminal with it
+            os._exit(1)
 
     async def _on_loop(self, question: Mapping[str, Any]) -> dict[str, Any]:
         return self.answer(question)
