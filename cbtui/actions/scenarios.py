@@ -27,12 +27,12 @@ class ScenarioActions:
     def next_scenario(self) -> None:
         played = self._app.player.scenario
         if played is not None:
-            self._begin(self._shelf().after(played.name))
+            begin(self._app, self._shelf().after(played.name))
 
     def again(self) -> None:
         played = self._app.player.scenario
         if played is not None:
-            self._begin(played)
+            begin(self._app, played)
 
     def leave(self) -> None:
         self._app.player.leave()
@@ -57,20 +57,20 @@ class ScenarioActions:
 
     def _chosen(self, scenario: Scenario | None) -> None:
         if scenario is not None:
-            self._begin(scenario)
+            begin(self._app, scenario)
 
-    def _begin(self, scenario: Scenario) -> None:
-        """What a scenario itself added may go; what a person added is asked about."""
-        own = self._app.player.own_requests()
-        if not own:
-            self._app.play(scenario)
-            return
 
-        def losses() -> list[str]:
-            names = self._app.player.own_requests()
-            who = f"{'requests' if len(names) > 1 else 'request'} {' '.join(names[:8])}{' …' if len(names) > 8 else ''}"
-            lost = f"Your {who} would end with it." if names else "Nothing of yours would be lost."
-            return ["A scenario begins with an engine of its own; the one that runs is stopped.", lost]
+def begin(app: "MonitorApp", scenario: Scenario) -> None:
+    """Begins a scenario. What one itself added may go; what a person added is asked about."""
+    if not app.player.own_requests():
+        app.play(scenario)
+        return
 
-        dialog = ConfirmDialog(self._app.look, f"Begin {scenario.title}?", losses, "begin")
-        self._app.push_screen(dialog, lambda yes: self._app.play(scenario) if yes else None)
+    def losses() -> list[str]:
+        names = app.player.own_requests()
+        who = f"{'requests' if len(names) > 1 else 'request'} {' '.join(names[:8])}{' …' if len(names) > 8 else ''}"
+        lost = f"Your {who} would end with it." if names else "Nothing of yours would be lost."
+        return ["A scenario begins with an engine of its own; the one that runs is stopped.", lost]
+
+    dialog = ConfirmDialog(app.look, f"Begin {scenario.title}?", losses, "begin")
+    app.push_screen(dialog, lambda yes: app.play(scenario) if yes else None)

@@ -10,6 +10,10 @@ from cbtui.scenarios.find import ORDER
 from cbtui.scenarios.read import read_scenario
 from cbtui.screens.scenarios import ScenarioDialog
 from cbtui.screens.small import ConfirmDialog
+from cbtui.theme import theme_named
+from cbtui.view.caption import caption
+from cbtui.view.cells import row_text
+from cbtui.view.chrome import CaptionLine
 from tests.tui.stage import Play, playing
 
 TEXT = """
@@ -186,6 +190,18 @@ async def test_the_next_one_follows_and_the_first_comes_after_the_last(own):
         assert play.app.player.scenario.name == ORDER[0]
 
 
+async def test_the_palette_finds_scenarios_by_title(own):
+    async with playing(own, size=(120, 40)) as play:
+        await play.press("colon")
+        await play.type("a small scene")
+        for _ in range(20):
+            await play.pilot.pause(0.05)
+        await play.press("enter")
+        for _ in range(4):
+            await play.tick()
+        assert play.app.player.scenario is not None and play.app.player.scenario.name == "scene"
+
+
 async def test_a_broken_file_is_told_in_the_list(own):
     (own / "scenarios" / "broken.toml").write_text("title = ")
     async with playing(own) as play:
@@ -215,3 +231,12 @@ def test_leave_and_next_stand_in_the_key_bar_while_a_scenario_is_played():
     calm = {hint.action for hint in keybar.hints(Situation(kept=1), 1, keymap())}
     played = {hint.action for hint in keybar.hints(Situation(kept=1, scenario="A", played=True), 1, keymap())}
     assert played - calm == {"leave", "next_scenario"}
+
+
+def test_a_shorter_sentence_leaves_room_for_what_to_press():
+    line = CaptionLine(2, 5, ("a sentence of forty-two cells is long here", "a short one"), ("space goes on", "space"))
+    rows = {width: row_text(caption(line, theme_named("dark"), width).rows[0]).rstrip() for width in (80, 56, 40, 14)}
+    assert rows[80].startswith(" 2/5 a sentence") and rows[80].endswith("space goes on")
+    assert rows[56].startswith(" 2/5 a sentence") and rows[56].endswith("here  space")
+    assert rows[40].startswith(" 2/5 a short one") and rows[40].endswith("space goes on")
+    assert rows[14].startswith(" 2/5 a") and "space" not in rows[14]
