@@ -1,7 +1,7 @@
 """Mode 6: the configuration, field by field: what holds now, what would change, and when."""
 
 from cbtui.sentences import count
-from cbtui.view.cells import Panel, Part, Row, RowBuilder, blank, choose, clip, heading
+from cbtui.view.cells import Panel, Part, Row, RowBuilder, blank, choose, clip, heading, width_of, wrap
 from cbtui.view.chrome import ConfigField, Hit
 from cbtui.view.figures import ranks
 from cbtui.view.scene import Scene
@@ -54,6 +54,9 @@ def config_page(scene: Scene, width: int, height: int) -> Panel:
             break
         hits.append(Hit(len(rows), 0, width, "field", index))
         rows.append(_field(scene, width, name_width, item, selected=index == cursor, edited=bool(changed)))
+        beside = width - name_width - 3 - 14 - 18 - 15 * bool(changed)
+        if index == cursor and width_of(item.note) > beside:  # the whole note of the field under the cursor
+            rows += [_note(scene, width, line) for line in wrap(item.note, max(10, width - 5))][: height - len(rows)]
         if item.error and len(rows) < height:
             row = RowBuilder(width, theme.style("vermilion")).put(f"   {glyphs.refused} "[:width])
             rows.append(row.put(choose((item.error,), row.left, glyphs.ellipsis)).done())
@@ -65,6 +68,11 @@ def config_page(scene: Scene, width: int, height: int) -> Panel:
         rows += [blank(theme, width), *_cache(scene, width)]
     rows += [blank(theme, width)] * (height - len(rows))
     return Panel(rows[:height], hits)
+
+
+def _note(scene: Scene, width: int, line: str) -> Row:
+    row = RowBuilder(width, scene.theme.style("muted", "select")).put("     "[:width])
+    return row.put(clip(line, row.left, scene.theme.glyphs.ellipsis)).done()
 
 
 def _cache(scene: Scene, width: int) -> list[Row]:

@@ -166,3 +166,13 @@ async def test_the_mouse_comes_to_every_command_by_the_name_of_the_program(tmp_p
         await play.pilot.click(offset=(2, 0))
         await play.pilot.pause()
         assert isinstance(play.app.screen, CommandPalette)
+
+
+@pytest.mark.parametrize("size", [(40, 14), (80, 24), (120, 36)])
+async def test_the_field_under_the_cursor_shows_its_whole_note(tmp_path, size):
+    async with playing(tmp_path, size=size) as play:
+        await play.press("6")
+        fields = play.app.chrome.config
+        longest = max(range(len(fields)), key=lambda place: len(fields[place].note))
+        play.app.change(config_cursor=longest)
+        assert fields[longest].note in " ".join(play.text.split())
