@@ -123,7 +123,14 @@ class Probe:
         return time.perf_counter() - began, sum(len(output.generated_tokens) for output in outputs)
 
     def serve(self, wire: socket.socket) -> None:
-        """Answers until the other side closes. Questions that touch the screen are handed to its event loop."""
+        """Answers until the other side closes, then ends the process: whoever measured is gone, the terminal too."""
+        try:
+            self._serve(wire)
+        finally:
+            os._exit(1)
+
+    def _serve(self, wire: socket.socket) -> None:
+        """Questions that touch the screen are handed to its event loop."""
         lines = wire.makefile("rw")
         for line in lines:
             question = json.loads(line)
@@ -136,8 +143,6 @@ class Probe:
                 found = {"error": f"{type(error).__name__}: {error}"}
             lines.write(json.dumps(found) + "\n")
             lines.flush()
-        if self.app is not None:  # whoever measured is gone, and the terminal with it
-            os._exit(1)
 
     async def _on_loop(self, question: Mapping[str, Any]) -> dict[str, Any]:
         return self.answer(question)
