@@ -237,6 +237,6 @@ def test_a_shorter_sentence_leaves_room_for_what_to_press():
     line = CaptionLine(2, 5, ("a sentence of forty-two cells is long here", "a short one"), ("space goes on", "space"))
     rows = {width: row_text(caption(line, theme_named("dark"), width).rows[0]).rstrip() for width in (80, 56, 40, 14)}
     assert rows[80].startswith(" 2/5 a sentence") and rows[80].endswith("space goes on")
-    assert rows[56].startswith(" 2/5 a sentence") and rows[56].endswith("here  space")
+    assert rows[56].startswith(" 2/5 a sentence") and rows[56].endswith("here   space")
     assert rows[40].startswith(" 2/5 a short one") and rows[40].endswith("space goes on")
     assert rows[14].startswith(" 2/5 a") and "space" not in rows[14]
