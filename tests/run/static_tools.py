@@ -3,8 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-import torch
-
 from engine.core.groups import group_layers
 from engine.core.layout import CacheLayout
 from engine.run.attention.flash_kernels import FLASH_2, FLASH_3, FlashKernels, kernels_from
@@ -95,7 +93,3 @@ def runner_options(model: Any, *, page_size: int = 4, blocks: int = 300, host_bl
     """For ``tests.run.drive.drive``: a runner over the static forward pass, with the same layout as drive makes."""
     layout, store = parts_of(model, page_size=page_size, blocks=blocks, host_blocks=host_blocks)
     return {"forward": static_forward(model, layout, store, **more), "store": store}
-
-
-def nan_like(tensor: torch.Tensor) -> torch.Tensor:
-    return torch.full_like(tensor, float("nan"))

@@ -12,7 +12,7 @@ from engine import ConfigError, ContinuousBatchingConfig, Engine
 from engine.core.groups import group_layers
 from engine.core.layout import CacheLayout
 from engine.run.attention import eager
-from engine.run.attention.choice import _usable
+from engine.run.attention.choice import usable_kernels
 from engine.run.attention.context import Context
 from engine.run.attention.flash import attend
 from engine.run.attention.flash_kernels import FLASH_2, FLASH_3, FlashKernels, find_kernels
@@ -39,7 +39,7 @@ def model_on(dtype: torch.dtype, kind: str = "gemma2") -> Any:
 
 
 def kernels_of(backend: str) -> FlashKernels:
-    found = _usable(backend, inspect_model(model_on(torch.bfloat16)), False, None, find_kernels)
+    found = usable_kernels(backend, inspect_model(model_on(torch.bfloat16)), False, None, find_kernels)
     if isinstance(found, str):
         pytest.skip(f"{backend} {found}")
     return found
@@ -110,6 +110,7 @@ def test_tokens_equal_generate(kind, config):
 def check_against_exact(model: Any, prompts: list[list[int]], outputs: dict[str, Any]) -> None:
     """Every token is, within what bfloat16 rounds away, the likeliest one, and its log-probability is right."""
     exact = copy.deepcopy(model).to("cpu", torch.float32)
+    exact.set_attn_implementation("eager")
     for i, prompt in enumerate(prompts):
         output = outputs[f"r{i}"]
         text = torch.tensor([[*prompt, *output.generated_tokens]])

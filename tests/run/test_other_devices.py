@@ -21,7 +21,7 @@ CUDA_ONLY = {
     "memory.py": {"_device_memory"},
     "models/devices.py": {"available_devices", "choose_device", "free_bytes", "_auto_dtype"},
     "parallel/launch.py": {"join"},
-    "run/attention/choice.py": {"_usable"},
+    "run/attention/choice.py": {"usable_kernels"},
     "run/graphs.py": {"CudaRecorder"},
     "run/upload.py": {"recorded_event"},
 }

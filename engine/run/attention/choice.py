@@ -63,7 +63,7 @@ def choose_attention(
     """
     name = (setting or "sdpa").rsplit("|", 1)[-1]
     if name in FLASH_NAMES:
-        found = _usable(name, facts, sinks, capability, find)
+        found = usable_kernels(name, facts, sinks, capability, find)
         if not isinstance(found, str):
             return AttentionChoice(name, f"model; {found.source}", found)
         return AttentionChoice("sdpa", f"{name} → sdpa: {found}")
@@ -80,17 +80,20 @@ def choose_attention(
         if page_size % multiple:
             troubles.append(f"{better}: pages of {page_size} tokens are no multiple of {multiple}")
             continue
-        found = _usable(better, facts, sinks, capability, find)
+        found = usable_kernels(better, facts, sinks, capability, find)
         if not isinstance(found, str):
             return AttentionChoice(better, f"{name} → {better}: auto_switch_to_flash, {found.source}", found)
         troubles.append(f"{better}: {found}")
     return AttentionChoice(name, f"{reason}; no {', no '.join(troubles)}")
 
 
-def _usable(
+def usable_kernels(
     name: str, facts: ModelFacts, sinks: bool, capability: tuple[int, int] | None, find: Find
 ) -> FlashKernels | str:
-    """The kernels of a flash backend, or why this model cannot have them here. What costs nothing is asked first."""
+    """The kernels of a flash backend, or in words why this model cannot have them here.
+
+    What costs nothing is asked first: ``find`` may fetch something.
+    """
     if facts.device.type != "cuda":
         return f"needs a CUDA device, this is {facts.device.type}"
     if facts.dtype not in DTYPES:
