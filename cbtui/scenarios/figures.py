@@ -10,22 +10,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
-from string import Formatter
 from typing import Any
 
-from cbtui.keys import BY_ID, key_name
 from cbtui.model import MonitorState
 from cbtui.picture import Live, Picture
 from cbtui.stories import Story
 from cbtui.view.scene import margin_blocks
 
-NOTHING = "--"
 TEXT_CELLS = 28
 """Characters of an output shown in a caption."""
-
-
-class FigureError(ValueError):
-    """A caption asks for a figure that does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,59 +281,3 @@ GROUP: Mapping[str, Callable[[Sight, Sequence[Story]], Any]] = {
     "gap": _most("gap"),
 }
 """Figures of a group: sums, and the most of waits and gaps."""
-
-
-def fields_of(text: str) -> list[str]:
-    """The names between braces, in order."""
-    try:
-        return [name for _, name, _, _ in Formatter().parse(text) if name is not None]
-    except ValueError as error:
-        raise FigureError(f"{error}; a brace itself is written twice") from error
-
-
-def check_text(text: str, members: Mapping[str, Sequence[str]]) -> None:
-    """Raises ``FigureError`` for a figure that does not exist. ``members``: ids by the name of a request or group."""
-    for name in fields_of(text):
-        first, dot, last = name.rpartition(".") if "." in name else (name, "", "")
-        if first == "key":
-            if last not in BY_ID:
-                raise FigureError(f"{{{name}}}: there is no action {last!r}; the README lists the keys")
-        elif first in members:
-            known = REQUEST if members[first][0] == first and len(members[first]) == 1 else GROUP
-            if dot and last not in known:
-                raise FigureError(f"{{{name}}}: {first} has no figure {last!r}; there are {', '.join(known)}")
-        elif dot or first not in ENGINE:
-            raise FigureError(f"{{{name}}} is no figure; there are {', '.join(ENGINE)}, and those of requests")
-
-
-def word(text: str, sight: Sight, members: Mapping[str, Sequence[str]], keys: Mapping[str, tuple[str, ...]]) -> str:
-    """A caption with its figures filled in."""
-    out = []
-    for literal, name, _, _ in Formatter().parse(text):
-        out.append(literal)
-        if name is not None:
-            out.append(_written_out(value_of(name, sight, members, keys)))
-    return "".join(out)
-
-
-def value_of(name: str, sight: Sight, members: Mapping[str, Sequence[str]], keys: Mapping[str, tuple[str, ...]]) -> Any:
-    """The value behind a name of a caption, None when it is not known."""
-    first, dot, last = name.rpartition(".") if "." in name else (name, "", "")
-    if first == "key":
-        return key_name(keys[last][0])
-    if first not in members:
-        return ENGINE[first](sight)
-    stories = sight.stories(members[first])
-    if not dot:
-        return " ".join(story.label for story in stories) or first
-    if len(members[first]) > 1 or members[first][0] != first:
-        return GROUP[last](sight, stories)
-    return REQUEST[last](sight, stories[0]) if stories else None
-
-
-def _written_out(value: Any) -> str:
-    if value is None:
-        return NOTHING
-    if isinstance(value, float):
-        return f"{value:.0f}" if value >= 10 else f"{value:.1f}"
-    return str(value)

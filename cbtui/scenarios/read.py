@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from cbtui.launch import RequestSpec
-from cbtui.scenarios.figures import FigureError, check_text
 from cbtui.scenarios.plot import EVENTS, Caption, Command, Part, Scenario, ScenarioError, When
+from cbtui.scenarios.wording import FigureError, check_text
 from cbtui.view.chrome import MAP_VIEWS
 from engine.core.config import CHANGEABLE
 from engine.core.errors import ConfigError

@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from cbtui.model import MonitorState
-from cbtui.scenarios.figures import Moment, Sight, word
+from cbtui.scenarios.figures import Moment, Sight
 from cbtui.scenarios.plot import Scenario, ScenarioError
+from cbtui.scenarios.wording import word
 from cbtui.view.chrome import CaptionLine
 
 

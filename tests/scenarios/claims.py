@@ -9,7 +9,8 @@ from statistics import median
 from typing import Any
 
 from engine.core.observe import BlockOp, Verdict
-from tests.scenarios.run import Run
+from tests.scenarios import claims_memory as memory
+from tests.scenarios.run import Run, prefill_of
 
 Claim = Callable[[Run, int], list[Any]]
 STATIC, CONTINUOUS = "ABCDEFGH", "IJKLMNOP"
@@ -35,17 +36,6 @@ def _rows(run: Run, names: str) -> tuple[int, int, int]:
     return len(used), 4 * len(used), 4 * len(used) - sum(used)
 
 
-def _prefill_of(run: Run, step: int, name: str) -> Any:
-    return next(part for part in run.slices(step, "prefill") if part.seq == run.key(name))
-
-
-def _stored_and_room(run: Run, step: int) -> tuple[int, int]:
-    frame = run.frames[step]
-    there = [view for view in frame.sequences.values() if view.change.place == "running"]
-    held = sum(block != 0 for view in there for table in view.tables for block in table)
-    return sum(view.change.computed for view in there), held * frame.page_size
-
-
 # ---- first-tokens
 
 
@@ -56,7 +46,7 @@ def first_writes(run: Run, step: int) -> list[Any]:
 
 
 def first_prefill(run: Run, step: int) -> list[Any]:
-    part = _prefill_of(run, step, "B")
+    part = prefill_of(run, step, "B")
     assert part.query == len(run.info("B").prompt_ids) and run.token_steps("B")[0] == step
     assert step in run.token_steps("A")
     return [part.query]
@@ -121,14 +111,14 @@ def long_usual(run: Run, step: int) -> list[Any]:
 
 
 def long_whole(run: Run, step: int) -> list[Any]:
-    assert _prefill_of(run, step, "D").query == len(run.info("D").prompt_ids) == 280
+    assert prefill_of(run, step, "D").query == len(run.info("D").prompt_ids) == 280
     assert {step, step - 1} <= set(run.token_steps("A"))  # its token came at the end of this very step
     return [280, _ms(run, step), _usual(run, step)]
 
 
 def long_cut(run: Run, step: int) -> list[Any]:
     assert run.records[step - 1].settings["max_batch_tokens"] == run.records[step].budget == 32
-    assert len(run.slices(step, "decode")) == 3 and _prefill_of(run, step, "E").query == 29
+    assert len(run.slices(step, "decode")) == 3 and prefill_of(run, step, "E").query == 29
     return [32]
 
 
@@ -143,145 +133,6 @@ def long_done(run: Run, step: int) -> list[Any]:
     steps = [s for s in run.records if any(p.seq == key and p.kind == "prefill" for p in run.slices(s))]
     assert steps[-1] == step and set(steps) <= set(run.token_steps("A"))
     return [len(steps), 280]
-
-
-# ---- prefix-sharing
-
-
-def prefix_first(run: Run, step: int) -> list[Any]:
-    published = [d for d in run.records[step].deltas if d.op is BlockOp.PUBLISH]
-    assert len(published) == 112 // 16 and run.token_steps("A")[0] == step
-    return [112]
-
-
-def prefix_second(run: Run, step: int) -> list[Any]:
-    hit = run.decision(step, "B", Verdict.ADMIT).a
-    assert 0 < hit == run.frames[step].sequences[run.key("B")].change.cached_tokens
-    assert _prefill_of(run, step, "B").query == 112 - hit
-    return [hit, 112]
-
-
-def prefix_third(run: Run, step: int) -> list[Any]:
-    entries, used = sum(run.held(step, name) for name in "ABC"), run.blocks(step, "owned")
-    assert entries > used and run.decision(step, "C", Verdict.ADMIT).a > 0
-    return [entries, used]
-
-
-def prefix_left(run: Run, step: int) -> list[Any]:
-    assert step == max(map(run.ended, "ABC")) and run.blocks(step, "owned") == 0
-    return [run.blocks(step, "cached")]
-
-
-def prefix_again(run: Run, step: int) -> list[Any]:
-    assert step > max(map(run.ended, "ABC"))
-    return [run.decision(step, "D", Verdict.ADMIT).a, 112]
-
-
-# ---- recompute, offload
-
-
-def pressure_begins(run: Run, step: int) -> list[Any]:
-    assert all(run.held(later, name) > run.held(step, name) for name in "ABC" for later in (step + 20,))
-    return [run.pool(), 16, run.blocks(step, "owned"), run.blocks(step, "free")]
-
-
-def recompute_happens(run: Run, step: int) -> list[Any]:
-    lost = run.decision(step, "C", Verdict.RECOMPUTE)
-    assert lost.a in (run.key("A"), run.key("B")) and run.held(step, "C") == 0 and run.blocks(step - 1, "free") == 0
-    return [lost.b]
-
-
-def recompute_waits(run: Run, step: int) -> list[Any]:
-    waits = run.decision(step, "C", Verdict.WAIT_BLOCKS)
-    assert len(run.tokens("C", step)) == run.frames[step].sequences[run.key("C")].change.num_tokens - 64
-    return [waits.a, waits.b, len(run.tokens("C", step))]
-
-
-def recompute_again(run: Run, step: int) -> list[Any]:
-    part = _prefill_of(run, step, "C")
-    assert part.past == 0 and part.query == 64 + len(run.tokens("C", step - 1))
-    return [sum(p.query for p in run.slices(step))]
-
-
-def recompute_price(run: Run, step: int) -> list[Any]:
-    key, last = run.key("C"), run.ended("C")
-    computed = sum(p.query for s in run.records for p in run.slices(s) if p.seq == key)
-    twice = computed - (64 + 100 - 1)  # the last token is never computed
-    assert step == last and twice > 0
-    return [twice]
-
-
-def offload_begins(run: Run, step: int) -> list[Any]:
-    return [run.pool(), len(run.frames[step].host)]
-
-
-def offload_happens(run: Run, step: int) -> list[Any]:
-    moved = run.decision(step, "C", Verdict.OFFLOAD)
-    copies = [d for d in run.records[step].deltas if d.op is BlockOp.OFFLOAD]
-    assert moved.a in (run.key("A"), run.key("B")) and {d.seq for d in copies} == {run.key("C")}
-    return [len(copies)]
-
-
-def offload_waits(run: Run, step: int) -> list[Any]:
-    waits, view = run.decision(step, "C", Verdict.WAIT_BLOCKS), run.frames[step].sequences[run.key("C")]
-    assert view.change.computed == 64 + len(view.output) - 1  # every token but the newest is in its blocks
-    return [len(view.host), waits.a, waits.b]
-
-
-def offload_returns(run: Run, step: int) -> list[Any]:
-    back = [d for d in run.records[step].deltas if d.op is BlockOp.RESTORE and d.seq == run.key("C")]
-    assert step in run.token_steps("C") and run.decision(step, "C", Verdict.RESTORE).a == len(back)
-    return [len(back)]
-
-
-def offload_price(run: Run, step: int) -> list[Any]:
-    computed = sum(p.query for s in run.records for p in run.slices(s) if p.seq == run.key("C"))
-    assert step == run.ended("C") and computed == 64 + 100 - 1
-    return [0]
-
-
-# ---- large-pages, small-pages
-
-
-def pages_begin(run: Run, step: int) -> list[Any]:
-    assert {run.arrived(name) for name in "ABCDEF"} == {1}
-    return [66, run.pool(), run.frames[0].page_size]
-
-
-def pages_waste(run: Run, step: int) -> list[Any]:
-    waits, (stored, room) = run.decision(step, "E", Verdict.WAIT_BLOCKS), _stored_and_room(run, step)
-    return [waits.a, waits.b, room - stored, room]
-
-
-def pages_later(run: Run, step: int) -> list[Any]:
-    assert run.ended("A") == step - 1 and run.decision(step, "E", Verdict.ADMIT)
-    return [len(run.tokens("A", step)), run.batches(1, step - 1)]
-
-
-def pages_end(run: Run, step: int) -> list[Any]:
-    assert step == max(map(run.ended, "ABCDEF"))
-    return [6, run.batches(1, step)]
-
-
-def small_begin(run: Run, step: int) -> list[Any]:
-    large, small = run, run.frames[0]
-    assert large.pool() * small.page_size == 512  # as much as eight blocks of 64
-    return [run.pool(), small.page_size]
-
-
-def small_waste(run: Run, step: int) -> list[Any]:
-    (stored, room), running = _stored_and_room(run, step), len(run.slices(step))
-    assert running == 6
-    return [6, room - stored, room]
-
-
-def small_tables(run: Run, step: int) -> list[Any]:
-    return [run.held(step, "A"), run.frames[step].sequences[run.key("A")].change.computed]
-
-
-def small_end(run: Run, step: int) -> list[Any]:
-    assert all(run.steps_with(name, Verdict.ADMIT) == [1] for name in "ABCDEF")
-    return pages_end(run, step)
 
 
 # ---- head-of-line
@@ -328,7 +179,7 @@ def fifo_prompt(run: Run, step: int) -> list[Any]:
 
 def first_holds(run: Run, step: int) -> list[Any]:
     held = [d for d in run.records[step].decisions if d.verdict is Verdict.WAIT_PREFILL]
-    assert _prefill_of(run, step, "H").query == run.records[step].budget and len(run.slices(step)) == 1
+    assert prefill_of(run, step, "H").query == run.records[step].budget and len(run.slices(step)) == 1
     assert len(held) == 6 and {(d.a, d.b) for d in held} == {(1, 8)}
     return [run.records[step].budget, 8]
 
@@ -338,61 +189,6 @@ def first_prompt(run: Run, step: int) -> list[Any]:
     gap = max(run.gap(name, step) for name in "ABCDEF")
     assert run.token_steps("H")[0] == step and ttft[0] < ttft[1] and gap > 1
     return [*ttft, gap]
-
-
-# ---- safety-margin
-
-
-def margin_holds(run: Run, step: int) -> list[Any]:
-    waits = run.decision(step, "C", Verdict.WAIT_MARGIN)
-    assert waits.b == run.pool() // 4 and waits.a < waits.b
-    return [waits.b, run.pool(), waits.a]
-
-
-def margin_gone(run: Run, step: int) -> list[Any]:
-    assert run.records[step].settings["safety_margin"] == 0 and run.decision(step, "C", Verdict.ADMIT)
-    return [run.batches(run.arrived("C"), step - 1), run.pool() - run.blocks(step, "owned")]
-
-
-def margin_price(run: Run, step: int) -> list[Any]:
-    assert run.decision(step, "C", Verdict.RECOMPUTE).a in (run.key("A"), run.key("B"))
-    return []
-
-
-def margin_end(run: Run, step: int) -> list[Any]:
-    computed = sum(p.query for s in run.records for p in run.slices(s) if p.seq == run.key("C"))
-    assert step == run.ended("C") and computed > 160 + 40 - 1
-    return [computed - (160 + 40 - 1)]
-
-
-# ---- sliding-window
-
-
-def window_begins(run: Run, step: int) -> list[Any]:
-    windows = run.frames[0].windows
-    assert None in windows and 48 in windows
-    return [48]
-
-
-def window_first(run: Run, step: int) -> list[Any]:
-    gone = [d for d in run.records[step].deltas if d.op is BlockOp.RECYCLE]
-    table = run.frames[step].sequences[run.key("A")].tables[gone[0].group]
-    assert run.recycled("A")[0] == step and table[gone[0].index] == 0
-    assert step in run.token_steps("A")
-    return []
-
-
-def window_more(run: Run, step: int) -> list[Any]:
-    windows = run.frames[0].windows
-    full, some = windows.index(None), windows.index(48)
-    counts = run.held(step, "A", full), run.held(step, "A", some)
-    assert counts[0] > counts[1] and len([s for s in run.recycled("A") if s <= step]) >= 4
-    return [run.frames[step].sequences[run.key("A")].change.computed, *counts]
-
-
-def window_prompt(run: Run, step: int) -> list[Any]:
-    assert run.recycled("B")[0] == step < run.token_steps("B")[0]
-    return [128]
 
 
 # ---- cancel-storm
@@ -521,15 +317,33 @@ CLAIMS: Mapping[str, tuple[Claim, ...]] = {
     "first-tokens": (first_writes, first_prefill, first_decode, first_joined, first_done),
     "static-and-continuous": (static_begins, static_idles, static_result, continuous_fills, continuous_result),
     "long-prompt": (long_usual, long_whole, long_cut, long_chunk, long_done),
-    "prefix-sharing": (prefix_first, prefix_second, prefix_third, prefix_left, prefix_again),
-    "recompute": (pressure_begins, recompute_happens, recompute_waits, recompute_again, recompute_price),
-    "offload": (offload_begins, offload_happens, offload_waits, offload_returns, offload_price),
-    "large-pages": (pages_begin, pages_waste, pages_later, pages_end),
-    "small-pages": (small_begin, small_waste, small_tables, small_end),
+    "prefix-sharing": (
+        memory.prefix_first,
+        memory.prefix_second,
+        memory.prefix_third,
+        memory.prefix_left,
+        memory.prefix_again,
+    ),
+    "recompute": (
+        memory.pressure_begins,
+        memory.recompute_happens,
+        memory.recompute_waits,
+        memory.recompute_again,
+        memory.recompute_price,
+    ),
+    "offload": (
+        memory.offload_begins,
+        memory.offload_happens,
+        memory.offload_waits,
+        memory.offload_returns,
+        memory.offload_price,
+    ),
+    "large-pages": (memory.pages_begin, memory.pages_waste, memory.pages_later, memory.pages_end),
+    "small-pages": (memory.small_begin, memory.small_waste, memory.small_tables, memory.small_end),
     "head-of-line": (burst_comes, burst_order, burst_passes, burst_ends),
     "prefill-first": (fifo_begins, fifo_prompt, first_holds, first_prompt),
-    "safety-margin": (margin_holds, margin_gone, margin_price, margin_end),
-    "sliding-window": (window_begins, window_first, window_more, window_prompt),
+    "safety-margin": (memory.margin_holds, memory.margin_gone, memory.margin_price, memory.margin_end),
+    "sliding-window": (memory.window_begins, memory.window_first, memory.window_more, memory.window_prompt),
     "cancel-storm": (storm_calm, storm_comes, storm_kept, storm_over),
     "never-fits": (fits_begins, fits_refused, fits_others, fits_over),
     "sampling": (sampling_begins, sampling_greedy, sampling_seeds, sampling_company),

@@ -158,3 +158,8 @@ def play(scenario: Scenario, loaded: Any, **config: Any) -> Run:
 def numbers(text: str) -> list[str]:
     """All numbers in a text, in order; what an output says is left out."""
     return re.findall(r"\d+(?:\.\d+)?", re.sub(r"“[^”]*”", "", text))
+
+
+def prefill_of(run: Run, step: int, name: str) -> Any:
+    """The chunk of a request's prompt in a step, which must be there."""
+    return next(part for part in run.slices(step, "prefill") if part.seq == run.key(name))
