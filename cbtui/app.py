@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, ClassVar
 
 from textual import events
@@ -18,35 +17,26 @@ from textual.screen import Screen
 
 from cbtui import actions
 from cbtui.commands import ActionProvider
-from cbtui.configuration import ConfigChange
-from cbtui.foresight import rehearsal_words
-from cbtui.keybar import hints
-from cbtui.keys import ACTIONS, BY_ID, Situation, explains, keymap
+from cbtui.inquiry import Inquiry
+from cbtui.keys import ACTIONS, BY_ID, Situation, keymap
 from cbtui.looks import all_themes, css_variables
+from cbtui.moment import Moment
 from cbtui.pace import Pace, usual_share
-from cbtui.place import CONFIG, Place
+from cbtui.place import Place
 from cbtui.player import Player
-from cbtui.questions import ask_rehearsal
 from cbtui.scenarios.plot import Scenario
-from cbtui.screens.base import CSS, Dialog
-from cbtui.screens.words import Words
-from cbtui.session import LONG_STEP, LaunchOptions, Session
+from cbtui.screens.base import CSS, Dialog, MonitorScreen
+from cbtui.session import LaunchOptions, Session
 from cbtui.settings import SettingsFile
 from cbtui.stories import Story
 from cbtui.theme import Theme, theme_named
 from cbtui.view.chrome import MAP_ORDERS, MAP_VIEWS, ORDERS, Chrome
-from cbtui.view.scene import Scene
 from cbtui.widgets import Frame
 from cbtui.widgets.terminal import Shown
 
 TICKS_PER_SECOND = 16
-NOTICE_SECONDS = 5.0
 SWITCH_INTERVAL = 0.001
 """Seconds after which a busy Python thread must hand over: brings the event loop's lag under a busy engine down."""
-
-
-class MonitorScreen(Screen[None], inherit_bindings=False):
-    """The screen below all dialogs. It has no keys of its own, so that every key is an action of the registry."""
 
 
 class MonitorApp(App[int], inherit_bindings=False):
@@ -90,9 +80,10 @@ class MonitorApp(App[int], inherit_bindings=False):
         self._shown = Shown()
         self.pace = Pace(usual_share() if ticks_per_second else math.inf)
         self.place = Place(self)
+        self.inquiry = Inquiry(self)
+        self._moment = Moment(self)
         self.player = Player(self.session)
         self.want_preview = True
-        self._notice_until = 0.0
         self._ticks = 0
         self._ticks_per_second = ticks_per_second
         self._do = {name: getattr(group, name) for group in (g(self) for g in actions.GROUPS) for name in _own(group)}
@@ -159,7 +150,7 @@ class MonitorApp(App[int], inherit_bindings=False):
             self.screen.beat()
 
     def _draw(self, tick: int | None = None) -> None:
-        self.chrome = self._now()
+        self.chrome = self._moment.refreshed(self.chrome)
         if tick is None:
             self.frame.show(self.session.state, self.chrome)
         else:
@@ -182,68 +173,10 @@ class MonitorApp(App[int], inherit_bindings=False):
         self.chrome = replace(self.chrome, **fields)
         self._draw()
 
-    def _now(self) -> Chrome:
-        """The chrome with everything that follows from the engine and the clock."""
-        session, chrome = self.session, self.chrome
-        state, notice, kind = session.state, chrome.notice, chrome.notice_kind
-        now = self.clock()
-        for item in session.take_notices():
-            notice, kind, self._notice_until = item.text, item.kind, now + NOTICE_SECONDS
-        if now >= self._notice_until:
-            notice, kind = "", "info"
-        if session.hung and not notice:
-            notice, kind = f"the step does not come back, {session.hung:.0f} s now; X can give the engine up", "error"
-        past = chrome.past
-        if past is not None and state is not None:
-            past = max(state.oldest, min(past, state.step))
-        elif state is None:
-            past = None
-        seconds = session.step_seconds
-        loading = session.loading
-        chrome = replace(
-            chrome,
-            model=getattr(session.loaded, "name", None) or session.launch.name,
-            engine="loading" if session.phase in ("new", "loading") else session.shown_engine,
-            error=session.shown_error,
-            past=past,
-            frozen=chrome.frozen and past is not None,
-            rate=session.rate,
-            step_seconds=round(seconds, 1) if seconds > LONG_STEP else None,
-            notice=notice,
-            notice_kind=kind,
-            loading=None if loading is None else replace(loading, seconds=round(loading.seconds, 1)),
-            block_bytes=session.block_bytes,
-            config=session.config_fields,
-            caption=self.player.line(past, self.keys),
-        )
-        return replace(chrome, keys=hints(self._situation(chrome), chrome.mode, self.keys))
-
     @property
     def situation(self) -> Situation:
         """What decides which actions can be used now."""
-        return self._situation(self.chrome)
-
-    def _situation(self, chrome: Chrome) -> Situation:
-        session, story = self.session, self.selected_story
-        state = session.state
-        return Situation(
-            phase="loading" if session.phase == "new" else session.phase,
-            engine=session.engine,
-            past=None if chrome.frozen else chrome.past,
-            frozen=chrome.frozen,
-            kept=0 if state is None else state.step - state.oldest + 1 if state.step else 0,
-            selected=None if story is None else story.label,
-            selected_ended=story is not None and story.ended >= 0,
-            mark=chrome.mark,
-            can_undo=session.can_undo,
-            has_work=self.unfinished > 0,
-            rate=session.rate,
-            mode=chrome.mode,
-            pane=self.place.pane,
-            hung=session.hung,
-            scenario=self.player.title,
-            played=self.player.scenario is not None,
-        )
+        return self._moment.situation(self.chrome)
 
     @property
     def selected_story(self) -> Story | None:
@@ -269,62 +202,6 @@ class MonitorApp(App[int], inherit_bindings=False):
         self.theme = f"cbtui-{name}"
         self.frame.theme = self.look
         self._draw()
-
-    # ---- questions to the engine
-
-    def explain(self, page: str, figure: str = "") -> None:
-        """Explains the selected request, the step shown or the figures; the first needs the scheduler's answer."""
-        story = self.selected_story
-        if page == "request" and story is not None:
-            self.session.explain(story, self._explained)
-        else:
-            self._show_explanation(page, None, figure)
-
-    def _explained(self, why: Any) -> None:
-        self._show_explanation("request", why)
-
-    def _show_explanation(self, page: str, why: Any, figure: str = "") -> None:
-        """An answer that comes while something else is open is dropped: nobody waits for it any more."""
-        from cbtui.screens.explain import ExplainDialog
-
-        state, story = self.session.state, self.selected_story
-        if state is None or not isinstance(self.screen, MonitorScreen):
-            return
-        chrome = replace(self.chrome, past=None) if why is not None else self.chrome
-        ask = None
-        if why is None and story is not None and explains(replace(self.situation, pane="")) == "request":
-            ask = partial(self.session.explain, story)
-        dialog = ExplainDialog(Scene.of(state, chrome, self.look).frozen(), page, why, ask, figure)
-        self.push_screen(dialog, self._do_about_it)
-
-    def _do_about_it(self, way: tuple[str, int | None] | None) -> None:
-        state = self.session.state
-        if way is None or state is None:
-            return
-        kind, key = way
-        if kind == "config":
-            self.perform("config")
-        elif key in state.stories:
-            self.session.cancel(state.stories[key])
-
-    def edit_config(self) -> None:
-        """Opens the configuration editor."""
-        from cbtui.screens.config import ConfigDialog
-
-        status = self.session.status
-        if status is not None:
-            fields, place = self.chrome.config, self.chrome.config_cursor
-            chosen = fields[place].name if self.chrome.mode == CONFIG and place < len(fields) else ""
-            built, unfinished = self.session.built, lambda: self.unfinished
-            dialog = ConfigDialog(self.look, status.config, built, unfinished, self._rehearse, chosen)
-            self.push_screen(dialog, self.session.apply_config)
-
-    def _rehearse(self, change: ConfigChange, answer: Callable[[Sequence[Words]], None]) -> None:
-        def told(found: Any) -> None:
-            if self.session.state is not None:
-                answer(rehearsal_words(Scene.of(self.session.state, self.chrome, self.look), found))
-
-        ask_rehearsal(self.session, change, told)
 
     # ---- input
 

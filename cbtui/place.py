@@ -185,7 +185,7 @@ class Place:
         if hit.kind == "key":
             app.perform(str(hit.value))
         elif hit.kind == "figure":
-            app.explain("figures", str(hit.value))
+            app.inquiry.explain("figures", str(hit.value))
         elif hit.kind == "order":
             app.perform("order")
         elif hit.kind == "request":
@@ -207,7 +207,7 @@ class Place:
         if hit.kind in ("request", "step", "block"):
             self.pick(hit)
             kind = "step" if hit.kind == "step" else explains(replace(app.situation, pane="requests"))
-            app.explain(kind)
+            app.inquiry.explain(kind)
         elif hit.kind == "figure":
             self.pick(hit)
 

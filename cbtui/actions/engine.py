@@ -102,4 +102,4 @@ class EngineActions:
             self._session.restart()
 
     def config(self) -> None:
-        self._app.edit_config()
+        self._app.inquiry.edit_config()

@@ -34,7 +34,7 @@ class ViewActions:
         self._app.change(maximised=None if chrome.maximised or pane == "hud" else pane)
 
     def explain(self) -> None:
-        self._app.explain(explains(self._app.situation))
+        self._app.inquiry.explain(explains(self._app.situation))
 
     def map_view(self) -> None:
         self._app.change(map_view=self._app.turn("map_view", MAP_VIEWS, self._app.chrome.map_view))

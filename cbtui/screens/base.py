@@ -1,4 +1,4 @@
-"""What all dialogs share: a framed column in the middle, styled words, fields with their error below."""
+"""What all dialogs share (a framed column, styled words, fields with their error below), and the screen below them."""
 
 from collections.abc import Iterable
 from typing import Any, ClassVar, TypeVar
@@ -9,7 +9,7 @@ from textual.app import ComposeResult
 from textual.await_complete import AwaitComplete
 from textual.binding import BindingType
 from textual.containers import Horizontal, VerticalScroll
-from textual.screen import ModalScreen
+from textual.screen import ModalScreen, Screen
 from textual.widget import Widget
 from textual.widgets import Static
 
@@ -74,6 +74,10 @@ Dialog.-column .cell > Static { width: 1fr; }
 Dialog.-column FieldRow > .row { layout: vertical; }
 Dialog.-low .gap { display: none; }
 """
+
+
+class MonitorScreen(Screen[None], inherit_bindings=False):
+    """The screen below all dialogs. It has no keys of its own, so that every key is an action of the registry."""
 
 
 class Dialog(ModalScreen[Answer]):

@@ -1,0 +1,81 @@
+"""How things stand at this moment: what the frame says of the engine, and which actions can be used."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from cbtui.keybar import hints
+from cbtui.keys import Situation
+from cbtui.session import LONG_STEP
+from cbtui.view.chrome import Chrome
+
+if TYPE_CHECKING:
+    from cbtui.app import MonitorApp
+
+NOTICE_SECONDS = 5.0
+
+
+class Moment:
+    """Reads the session, the player and the clock of an application, and changes none of them but for notices taken."""
+
+    def __init__(self, app: "MonitorApp") -> None:
+        self._app = app
+        self._notice_until = 0.0
+
+    def refreshed(self, chrome: Chrome) -> Chrome:
+        """The chrome with everything that follows from the engine and the clock."""
+        session = self._app.session
+        state, notice, kind = session.state, chrome.notice, chrome.notice_kind
+        now = self._app.clock()
+        for item in session.take_notices():
+            notice, kind, self._notice_until = item.text, item.kind, now + NOTICE_SECONDS
+        if now >= self._notice_until:
+            notice, kind = "", "info"
+        if session.hung and not notice:
+            notice, kind = f"the step does not come back, {session.hung:.0f} s now; X can give the engine up", "error"
+        past = chrome.past
+        if past is not None and state is not None:
+            past = max(state.oldest, min(past, state.step))
+        elif state is None:
+            past = None
+        seconds = session.step_seconds
+        loading = session.loading
+        chrome = replace(
+            chrome,
+            model=getattr(session.loaded, "name", None) or session.launch.name,
+            engine="loading" if session.phase in ("new", "loading") else session.shown_engine,
+            error=session.shown_error,
+            past=past,
+            frozen=chrome.frozen and past is not None,
+            rate=session.rate,
+            step_seconds=round(seconds, 1) if seconds > LONG_STEP else None,
+            notice=notice,
+            notice_kind=kind,
+            loading=None if loading is None else replace(loading, seconds=round(loading.seconds, 1)),
+            block_bytes=session.block_bytes,
+            config=session.config_fields,
+            caption=self._app.player.line(past, self._app.keys),
+        )
+        return replace(chrome, keys=hints(self.situation(chrome), chrome.mode, self._app.keys))
+
+    def situation(self, chrome: Chrome) -> Situation:
+        """What decides which actions can be used now."""
+        session, story = self._app.session, self._app.selected_story
+        state = session.state
+        return Situation(
+            phase="loading" if session.phase == "new" else session.phase,
+            engine=session.engine,
+            past=None if chrome.frozen else chrome.past,
+            frozen=chrome.frozen,
+            kept=0 if state is None else state.step - state.oldest + 1 if state.step else 0,
+            selected=None if story is None else story.label,
+            selected_ended=story is not None and story.ended >= 0,
+            mark=chrome.mark,
+            can_undo=session.can_undo,
+            has_work=self._app.unfinished > 0,
+            rate=session.rate,
+            mode=chrome.mode,
+            pane=self._app.place.pane,
+            hung=session.hung,
+            scenario=self._app.player.title,
+            played=self._app.player.scenario is not None,
+        )
