@@ -5,13 +5,14 @@ from typing import TYPE_CHECKING
 
 from cbtui.keybar import hints
 from cbtui.keys import Situation
-from cbtui.session import LONG_STEP
 from cbtui.view.chrome import Chrome
 
 if TYPE_CHECKING:
     from cbtui.app import MonitorApp
 
 NOTICE_SECONDS = 5.0
+LONG_STEP = 1.0
+"""Seconds after which the step in progress is named."""
 
 
 class Moment:

@@ -9,28 +9,25 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from cbtui.adding import Adder
-from cbtui.configuration import ConfigChange, config_fields
+from cbtui.configuration import ConfigChange
+from cbtui.engine_state import EngineState
 from cbtui.feed import Feed
 from cbtui.inbox import Inbox, Notice
 from cbtui.launch import LaunchOptions, RequestSpec
 from cbtui.loader import Loader, Wanted
 from cbtui.model import MonitorState
 from cbtui.stories import Story
-from cbtui.view.chrome import ConfigField, Loading
+from cbtui.view.chrome import Loading
 from cbtui.work import ThreadWorker, Worker
 
 __all__ = ["LaunchOptions", "Notice", "RequestSpec", "Session"]
 
 RATES = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0)
-PATIENCE = 5.0
-"""Seconds a step may go on after a hard stop before the engine can be given up."""
 PREVIEWED = 8
 """Records that carry a preview after each request for it: enough that none is missing at a readable pace."""
-LONG_STEP = 1.0
-"""Seconds after which the step in progress is named."""
 
 
-class Session:
+class Session(EngineState):
     """Owns the engine: loads the model, makes and remakes the manager, folds what it publishes, sends commands.
 
     Args:
@@ -39,11 +36,7 @@ class Session:
         clock: the clock step times are compared with, the engine's own.
 
     Attributes:
-        phase: "new", "loading", "failed" or "ready".
-        error: why loading failed, one sentence and what to try.
         rate: steps per second asked for, None for full speed.
-        stopping: a stop was asked for.
-        detached: the engine was given up.
         say, take_notices, ask: of its ``Inbox``.
     """
 
@@ -54,15 +47,11 @@ class Session:
         make_worker: Callable[[str], Worker] = ThreadWorker,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self.launch, self.clock = launch, clock
-        self.phase = "new"
-        self.error: str | None = None
-        self.manager: Any = None
+        super().__init__(clock)
+        self.launch = launch
         self.loaded: Any = None
         self.rate = launch.rate
-        self.stopping = self.detached = False
         self.built: Any = None
-        self._fields: tuple[Any, tuple[ConfigField, ...]] = (None, ())
         self._given_up: Any = None
         self._changed: dict[str, Any] = {}
         self._after_drain: ConfigChange | None = None
@@ -150,61 +139,6 @@ class Session:
             self._restart_now(self._after_drain)
             return True
         return (self._feed is not None and self._feed.poll()) or news
-
-    @property
-    def status(self) -> Any:
-        """The manager's status object, None when there is no manager."""
-        return None if self.manager is None else self.manager.status
-
-    @property
-    def engine(self) -> str:
-        """State of the engine in one word, see ``keys.Situation``."""
-        if self.detached:
-            return "detached"
-        return "new" if self.manager is None else self.manager.status.state
-
-    @property
-    def shown_engine(self) -> str:
-        """The same in the words the frame knows."""
-        if self.phase == "failed" or self.detached:
-            return "failed"
-        return self.engine
-
-    @property
-    def shown_error(self) -> str | None:
-        """Why nothing runs, None when all is well."""
-        if self.phase == "failed":
-            return self.error
-        if self.detached:
-            return "The engine was given up while a step was in progress. S starts a new one."
-        return None if self.manager is None else self.manager.status.error
-
-    @property
-    def step_seconds(self) -> float:
-        """How long the step in progress has been running, 0 when none is."""
-        status = self.status
-        if status is None or status.step_started is None:
-            return 0.0
-        return max(0.0, self.clock() - status.step_started)
-
-    @property
-    def hung(self) -> float:
-        """Seconds a step has been going on although a stop was asked for, once patience is at its end; else 0."""
-        return self.step_seconds if self.stopping and self.step_seconds > PATIENCE else 0.0
-
-    @property
-    def config_fields(self) -> tuple[ConfigField, ...]:
-        """The configuration that runs, field by field."""
-        config = None if self.status is None else self.status.config
-        if config is not self._fields[0]:  # a configuration is replaced, never changed, and this is asked every tick
-            self._fields = (config, () if config is None else config_fields(config))
-        return self._fields[1]
-
-    @property
-    def block_bytes(self) -> int:
-        """Bytes of one block, 0 when unknown."""
-        config = None if self.status is None else self.status.config
-        return 0 if config is None else config.block_bytes.value
 
     # ---- commands: each is queued by the manager and acknowledged in the record of the step where it took effect
 
