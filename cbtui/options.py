@@ -16,6 +16,7 @@ from rich.markup import escape
 
 from cbtui.forms import optional_seed, real, whole
 from cbtui.launch import RequestSpec
+from cbtui.view.layout import MIN_HEIGHT, MIN_WIDTH
 from engine.core.errors import ConfigError
 from engine.core.options import DEPRECATED, RULES, ContinuousBatchingConfig, check_field
 
@@ -27,7 +28,7 @@ WATCHABLE_BLOCKS = 256
 WATCHABLE: Mapping[str, Any] = {"page_size": 16, "max_batch_tokens": 64, "max_requests_per_batch": 16}
 """The monitor's own defaults: small enough that pages fill, budgets bind and rows run out while somebody looks."""
 
-MIN_SIZE, MAX_SIZE = (20, 4), (1000, 1000)
+MIN_SIZE, MAX_SIZE = (MIN_WIDTH, MIN_HEIGHT), (1000, 1000)
 """Columns and rows of a frame."""
 
 EMPTY_PROMPT = "the text is empty; give it at least one character that is no space"
@@ -234,6 +235,8 @@ def read_config(values: Mapping[str, Any]) -> dict[str, Any]:
         try:
             check_field(item.name, found[item.name])
         except ConfigError as error:
+            if isinstance(item.default, bool):
+                raise OptionError(f"--{item.name.replace('_', '-')} {given}: must be ON or OFF.") from error
             raise OptionError(f"--{item.name.replace('_', '-')} {given}: {error}.") from error
     return found
 

@@ -23,8 +23,11 @@ class Pauses:
         self._last: float | None = None
 
     def take(self, record: StepRecord) -> None:
-        """Looks at the next record."""
-        if self.held and self._last is not None and record.time > self._last:
+        """Looks at the next record.
+
+        Not every hold is a command: a follower holds the engine too, and only the record after it tells.
+        """
+        if (self.held or record.was_held) and self._last is not None and record.time > self._last:
             self._starts.append(self._last)
             self._ends.append(record.time)
             self._sums.append(self._sums[-1] + record.time - self._last)

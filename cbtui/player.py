@@ -7,7 +7,7 @@ from cbtui.keys import key_name
 from cbtui.scenarios.plot import Scenario, ScenarioError
 from cbtui.scenarios.prompts import prepare
 from cbtui.scenarios.script import Script
-from cbtui.scenarios.telling import check_model, line_of
+from cbtui.scenarios.telling import check_model, line_of, missing_words
 from cbtui.session import Session
 from cbtui.view.chrome import CaptionLine
 
@@ -108,7 +108,7 @@ class Player:
             self._told = True
             missing = len(scenario.captions) - len(self._script.moments if self._script is not None else ())
             if missing:
-                session.say(f"{missing} of {len(scenario.captions)} captions did not come with this model", "error")
+                session.say(missing_words(scenario, missing, session.state), "error")
 
     def _stand(self, scenario: Scenario) -> None:
         """The engine is there: the prompts are made for its model."""

@@ -284,7 +284,7 @@ def idle_reason(scene: Scene, decisions: Sequence[Decision]) -> str:
     """Why a budget that nothing limits is not used up: nobody waits, or whoever waits does so for another request."""
     waiter = next((d for d in decisions if d.verdict in (Verdict.WAIT_ORDER, Verdict.WAIT_IN_FLIGHT)), None)
     if waiter is None:
-        return "paused" if scene.picture.waiting and scene.chrome.engine == "held" else "nobody waits"
+        return "nobody waits"  # in this plan: who came later, or a pause, changes nothing in it
     if waiter.verdict is Verdict.WAIT_ORDER:
         return f"{scene.label(waiter.seq)} waits for {scene.label(waiter.a)}"
     return f"{scene.label(waiter.seq)} waits for step {waiter.a}"

@@ -150,7 +150,7 @@ class Engine(Intake):
             InvariantError: the bookkeeping is broken and nobody watches; a watched engine holds instead.
             Exception: whatever running the step raised. The engine cannot go on; call ``fail``.
         """
-        began = self.clock()
+        began, was_held = self.clock(), not self.pace.open
         self._watch()
         self._commands.carry_out()
         marks = [began, self.clock()]
@@ -165,7 +165,7 @@ class Engine(Intake):
         self._deliver(outcome)
         marks.append(self.clock())
         worked = plan is not None or outcome is not None
-        self._publish(began, marks, worked, self._observer.inspect(worked))
+        self._publish(began, marks, worked, self._observer.inspect(worked), was_held=was_held)
         self._answer()
         return worked
 
@@ -271,12 +271,18 @@ class Engine(Intake):
         return done
 
     def _publish(
-        self, began: float, marks: list[float], worked: bool, broken: tuple[str, ...] | None = None
+        self,
+        began: float,
+        marks: list[float],
+        worked: bool,
+        broken: tuple[str, ...] | None = None,
+        *,
+        was_held: bool = False,
     ) -> None:
         acks = self._commands.take_acks()
         if not self.scheduler.state.journal.on or not (worked or acks):
             return
-        record = self._observer.publish(began, marks, acks, broken, self._runner)
+        record = self._observer.publish(began, marks, acks, broken, self._runner, was_held=was_held)
         reached = self._observer.reached(record)
         if reached is not None:
             self.pace.hold()
@@ -288,4 +294,4 @@ class Engine(Intake):
         """Publish what happened outside a round: the end of everything, a cleared cache."""
         now = self.clock()
         self._watch()
-        self._publish(now, [now] * 7, True)
+        self._publish(now, [now] * 7, True, was_held=not self.pace.open)

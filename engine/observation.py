@@ -57,7 +57,14 @@ class Observer:
         return broken
 
     def publish(
-        self, began: float, marks: Seq[float], acks: tuple[CommandAck, ...], broken: tuple[str, ...] | None, runner: Any
+        self,
+        began: float,
+        marks: Seq[float],
+        acks: tuple[CommandAck, ...],
+        broken: tuple[str, ...] | None,
+        runner: Any,
+        *,
+        was_held: bool,
     ) -> StepRecord:
         """The record of a round, given to the readers of the tap if there are any.
 
@@ -67,6 +74,7 @@ class Observer:
             acks: of the commands that took effect in it.
             broken: what ``inspect`` found.
             runner: what computed it, None when there is none; one of several ranks tells how long it waited for them.
+            was_held: no step could begin before its commands took effect.
         """
         following = None
         if self._previews and self._scheduler.has_work:
@@ -74,7 +82,14 @@ class Observer:
         parts = [later - earlier for earlier, later in itertools.pairwise(marks)]
         ranks, plan_bytes = getattr(runner, "waits", ()), getattr(runner, "plan_bytes", 0)
         record = self._scheduler.take_events().record(
-            began, Spans(*parts), acks, following, invariants=broken, ranks=ranks, plan_bytes=plan_bytes
+            began,
+            Spans(*parts),
+            acks,
+            following,
+            invariants=broken,
+            ranks=ranks,
+            plan_bytes=plan_bytes,
+            was_held=was_held,
         )
         if self._tap.watched:
             self._tap.publish(record)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from cbtui.offscreen import Offscreen
 from cbtui.options import Choices
 from cbtui.scenarios.plot import Scenario
+from cbtui.scenarios.telling import missing_words
 from cbtui.show import LoadLine
 from cbtui.start import ask_fetch, load_model
 from cbtui.theme import Theme
@@ -35,12 +36,12 @@ def print_frames(choices: Choices, scenario: Scenario, size: tuple[int, int], lo
     told = 0
     for moment in monitor.play(scenario):
         caption = monitor.caption(scenario, moment)
-        rows = monitor.rows(size, look, mode=mode or scenario.mode, caption=caption, rate=scenario.rate, **views)
+        rows = monitor.rows(size, look, mode=mode or scenario.mode, caption=caption, **views)
         print(screen_text(rows))
         told += 1
     if monitor.error is not None:
         raise EngineError(monitor.error)
     missing = len(scenario.captions) - told
     if missing:
-        print(f"cbtui: {missing} of {len(scenario.captions)} captions did not come with this model", file=sys.stderr)
+        print(f"cbtui: {missing_words(scenario, missing, monitor.state)}", file=sys.stderr)
     return 1 if missing else 0

@@ -64,6 +64,9 @@ def prepare(scenario: Scenario, tokenizer: Any) -> dict[str, RequestSpec]:
     """The requests of a scenario by name, their prompts as token ids.
 
     Raises:
-        ScenarioError: a prompt cannot be as short as it should be.
+        ScenarioError: a prompt cannot be as short as it should be; names the file.
     """
-    return {part.name: replace(part.spec, prompt_ids=prompt_of(part, tokenizer)) for part in scenario.parts}
+    try:
+        return {part.name: replace(part.spec, prompt_ids=prompt_of(part, tokenizer)) for part in scenario.parts}
+    except ScenarioError as error:
+        raise ScenarioError(f"{scenario.path}: {error}") from error

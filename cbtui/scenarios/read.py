@@ -3,6 +3,7 @@
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -201,11 +202,19 @@ def _caption(where: str, given: Mapping[str, Any]) -> Caption:
 def _config(where: str, fields: Mapping[str, Any]) -> None:
     for name, value in fields.items():
         if name not in RULES or name in DEPRECATED:
-            raise ScenarioError(f"{where}: {name} is no field of the configuration; `cbtui --help` lists them")
+            raise ScenarioError(f"{where}: {name} is no field of the configuration; {_fields_like(name)}")
         try:
             check_field(name, value)
         except ConfigError as error:
             raise ScenarioError(f"{where}: {error}") from error
+
+
+def _fields_like(name: str) -> str:
+    """The fields a wrong name may mean, and all there are."""
+    there = [field for field in RULES if field not in DEPRECATED]
+    close = get_close_matches(name, there, n=2)
+    hint = f"did you mean {' or '.join(close)}? " if close else ""
+    return f"{hint}there are {', '.join(there)}"
 
 
 def _check_whole(scenario: Scenario) -> None:

@@ -27,3 +27,15 @@ def line_of(
     caption, members, sight = scenario.captions[moment.caption], scenario.members, Sight.at(state, moment)
     texts = tuple(word(text, sight, members, keys) for text in dict.fromkeys((caption.text, caption.short)))
     return CaptionLine(moment.caption + 1, len(scenario.captions), texts, hints)
+
+
+def missing_words(scenario: Scenario, missing: int, state: MonitorState) -> str:
+    """That captions did not come, and what the engine said first of a request it refused or that failed."""
+    words = f"{missing} of {len(scenario.captions)} captions did not come"
+    for story in sorted(state.stories.values(), key=lambda story: story.number):
+        reason = story.refusal or story.error
+        if reason:
+            name = story.request_id or story.label
+            reason = reason.removeprefix(f"request {name!r}: ")
+            return f"{words}; request {name} was {'refused' if story.started < 0 else 'lost'}: {reason}"
+    return f"{words} with this model"

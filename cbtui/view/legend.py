@@ -3,6 +3,7 @@
 from operator import attrgetter
 
 from cbtui.view.cells import Part, Row, RowBuilder, Span, blank, keep_parts
+from cbtui.view.plaincells import AGE_STEPS, group_glyph
 from cbtui.view.scene import Scene
 from cbtui.view.tiles import class_counts
 
@@ -19,6 +20,8 @@ def equation(scene: Scene) -> tuple[Span, ...]:
 
 def legend_parts(scene: Scene, *, long: bool, numbers: bool, margin: bool) -> list[Part]:
     """What the glyphs mean, with how many there are."""
+    if scene.chrome.map_view != "owner":
+        return _plain_parts(scene, numbers=numbers)
     theme, glyphs, counts = scene.theme, scene.theme.glyphs, class_counts(scene)
     dim = theme.style("muted")
     hue = scene.hue(scene.chrome.selected) if scene.chrome.selected in scene.picture.sequences else _some_hue(scene)
@@ -28,7 +31,8 @@ def legend_parts(scene: Scene, *, long: bool, numbers: bool, margin: bool) -> li
         number = counts[key] if key in counts else 0
         if not number and not always:
             return
-        count = f" {number} " if numbers or not always else " "
+        told = key in ("cached", "free") and not long  # by the equation above; the room is for the words
+        count = f" {number} " if (numbers and not told) or not always else " "
         parts.append(Part((*spans, (f"{count}{words}", dim)), priority))
 
     full, window = theme.tile(hue, "head"), theme.tile(hue, "window_head")
@@ -36,7 +40,8 @@ def legend_parts(scene: Scene, *, long: bool, numbers: bool, margin: bool) -> li
     tile = (("A", full), ("A", theme.tile(hue, "body")))
     small = (("a", window), ("a", theme.tile(hue, "window")))
     if kinds:
-        add("full", tile, "full attention" if long else "full", 9, always=True)
+        kind = "full attention" if long else "full attn"
+        add("full", tile, kind if scene.hybrid else "owned", 9, always=True)
     if any(w is not None for w in scene.picture.windows):
         add("window", small, "sliding window" if long else "window", 8, always=True)
     shares = theme.style("share_ink", "share", bold=True)
@@ -58,6 +63,32 @@ def legend_parts(scene: Scene, *, long: bool, numbers: bool, margin: bool) -> li
     if long:
         parts.append(Part((("A", theme.tile(hue, "head")), (glyphs.levels[4], theme.tile(hue, "fill")),
                            (" last block, 5/8 full", dim)), 1))  # fmt: skip
+    return parts
+
+
+def _plain_parts(scene: Scene, *, numbers: bool) -> list[Part]:
+    """What the cells mean in the views that do not show owners, see ``plain_cell``."""
+    theme, glyphs, view, picture = scene.theme, scene.theme.glyphs, scene.chrome.map_view, scene.picture
+    dim, steel, old = theme.style("muted"), theme.style("steel"), theme.style("steel3")
+    levels = glyphs.levels
+    meanings: dict[str, list[tuple[Span, str]]] = {
+        "fill": [((levels[0], steel), "few tokens"), ((levels[7], steel), f"all {picture.page_size} tokens")],
+        "age": [
+            ((levels[7], old), "used in this step"),
+            ((levels[7 - len(AGE_STEPS)], steel), f"not for {AGE_STEPS[-1]} steps"),
+        ],
+        "refs": [(("1", steel), "held once"), (("2", theme.style("bright", bold=True)), "shared by 2")],
+        "state": [
+            ((group_glyph(scene, group), steel), "full attention" if window is None else f"window of {window}")
+            for group, window in enumerate(picture.windows)
+        ],
+    }
+    parts = [Part((span, (f" {words}", dim)), 9) for span, words in meanings[view]]
+    if view == "state":
+        parts.append(Part(((group_glyph(scene, 0), old), (" not shareable yet", dim)), 6))
+    rest = [(glyphs.cached, "cached", picture.cached, 5)] if view != "age" else []
+    for glyph, words, number, priority in [*rest, (glyphs.free, "free", picture.free, 4)]:
+        parts.append(Part(((glyph, dim), (f" {number} {words}" if numbers else f" {words}", dim)), priority))
     return parts
 
 

@@ -52,9 +52,14 @@ def plain_cell(scene: Scene, number: int, ground: str) -> Cell:
         level = sum(1 for bound in AGE_STEPS if age > bound)
         glyph = glyphs.levels[7 - level]
         return _cell(glyph, " ", theme.style("steel3" if level < 2 else "steel", "bg"), ("age", level), number)
-    group = block.group
-    names = "FWXYZ" if not glyphs.unicode else "█▓▒░▚"
-    return _cell(names[min(group, 4)], " ", theme.style("steel" if block.published else "steel3", "bg"), group, number)
+    style = theme.style("steel" if block.published else "steel3", "bg")
+    return _cell(group_glyph(scene, block.group), " ", style, block.group, number)
+
+
+def group_glyph(scene: Scene, group: int) -> str:
+    """How the blocks of a layer group look in the view "state"."""
+    names = "FWXYZ" if not scene.theme.glyphs.unicode else "█▓▒░▚"
+    return names[min(group, 4)]
 
 
 def _entry_fill(scene: Scene, block: BlockView, owner: tuple[int, int]) -> int:

@@ -6,6 +6,9 @@ from cbtui.view.cells import Panel, Row, RowBuilder, blank, choose, wrap
 from cbtui.view.chrome import Chrome
 from cbtui.view.hud import bar_cells
 
+BRIEF = 0.1
+"""Seconds of loading that are not worth a word."""
+
 
 def centred(theme: Theme, width: int, text: str, role: str, *, bold: bool = False) -> Row:
     text = choose((text,), max(0, width - 2), theme.glyphs.ellipsis)
@@ -40,7 +43,9 @@ def _loading(chrome: Chrome, theme: Theme, width: int) -> list[Row]:
     if loading.total:
         row.put(bar_cells(theme, loading.done / loading.total, room), theme.style("steel", "lift"))
         rows += [row.done(), blank(theme, width)]
-    words = f"{loading.phase}, {seconds(loading.seconds)} so far"
+    words = loading.phase
+    if loading.seconds >= BRIEF:
+        words += f", {seconds(loading.seconds)} so far"
     if loading.total:
         words += f", {100 * loading.done / loading.total:.0f}%"
     rows.append(centred(theme, width, words, "muted"))

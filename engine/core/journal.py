@@ -59,6 +59,7 @@ class StepEvents:
         invariants: tuple[str, ...] | None = None,
         ranks: tuple[RankWait, ...] = (),
         plan_bytes: int = 0,
+        was_held: bool = False,
     ) -> StepRecord:
         """The whole record: these events plus what only the loop knows.
 
@@ -70,11 +71,12 @@ class StepEvents:
             step: number of the step, when the loop counts for itself.
             invariants: what is broken after it; None when that was not checked.
             ranks, plan_bytes: of a split model.
+            was_held: the engine was held right before it.
         """
         return make_record(
             self.step if step is None else step, time, spans, commands, self.requests, self.slices, self.decisions,
             self.deltas, self.changes, self.outputs, self.counters, self.limit, self.budget, self.rows, self.waiting,
-            self.num_waiting, self.settings, next, invariants, ranks, plan_bytes,
+            self.num_waiting, self.settings, next, invariants, ranks, plan_bytes, was_held,
         )  # fmt: skip
 
 

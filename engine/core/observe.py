@@ -275,6 +275,8 @@ class StepRecord:
     """what each process of a split model waited for; empty when the model is in one piece."""
     plan_bytes: int = 0
     """size of the plan as it was sent to the other processes, 0 when there are none."""
+    was_held: bool = False
+    """no step could begin right before this record, until its commands: the time since the last one was a pause."""
 
     def opened(self) -> "StepRecord":
         """The same record with plain tuples, for a reader that looks at it more than once."""

@@ -66,7 +66,7 @@ def test_python_m_is_the_same_command(cbtui: Command) -> None:
         (["--temperature", "hot"], 2, "--temperature hot: temperature must be a number"),
         (["--theme", "pink"], 2, "--theme pink: there are dark"),
         (["--once", "--size", "big"], 2, "--size big: must be columns x rows"),
-        (["--once", "--size", "10x3"], 2, "from 20x4 to 1000x1000"),
+        (["--once", "--size", "80x8"], 2, "from 40x10 to 1000x1000"),
         (["generate", "--prompt", "a", "--prompt", ""], 2, "--prompt: the text is empty"),
         (["--once", "--prompt", "  "], 2, "--prompt: the text is empty"),
         (["--model", "x", "generate"], 2, "--model stands before generate"),

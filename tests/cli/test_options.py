@@ -85,7 +85,7 @@ def test_engine_values_arrive_with_their_types() -> None:
         ("page_size", "many", "int >= 4"),
         ("scheduler_type", "lifo", "one of fifo, prefill_first"),
         ("safety_margin", "1.5", r"share in \[0, 1\]"),
-        ("allow_block_sharing", "perhaps", "True or False"),
+        ("allow_block_sharing", "perhaps", "must be ON or OFF"),
         ("temperature", "-1", "at least 0"),
         ("temperature", "nan", "at least 0"),
         ("top_p", "0", "greater than 0"),
@@ -113,7 +113,7 @@ def test_values_and_sizes() -> None:
     assert {text: read_value(text) for text in values} == values
     assert read_value('{"mode": "default"}') == {"mode": "default"}
     assert read_size("120x36") == (120, 36) and read_size("80X24") == (80, 24)
-    assert read_size("20x4") == (20, 4)
+    assert read_size("40x10") == (40, 10)
     for text in ("120", "0x10", "axb", "1001x10", "-1x5", "19x4", "20x3"):
         with pytest.raises(ValueError, match="columns x rows"):
             read_size(text)

@@ -42,7 +42,19 @@ def test_a_file_of_ones_own(here: Command, tiny_folder: Path, tmp_path: Path) ->
     result = here("--once", "--scenario", path, "--model", tiny_folder)
     assert result.returncode == 1  # one caption did not come, and that is told
     assert " 1/2 A has 2 tokens" in result.stdout
-    assert "1 of 2 captions did not come" in result.stderr
+    assert "1 of 2 captions did not come with this model" in result.stderr
+    assert "steps/s" in result.stdout and " of 4 steps/s" not in result.stdout  # nothing sets a pace here
+
+
+def test_captions_that_did_not_come_because_of_a_refusal(here: Command, tiny_folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "small.toml"
+    path.write_text(
+        'title = "Mine"\nteaches = "A pool far too small."\n[config]\nnum_blocks = 2\n[[requests]]\nname = "A"\n'
+        'tokens = 200\ntopic = "rain"\nmax_new_tokens = 4\n[[captions]]\nat = 2\ntext = "Never"\n'
+    )
+    result = here("--once", "--scenario", path, "--model", tiny_folder)
+    assert result.returncode == 1 and "1 of 1 captions did not come; request A was refused: " in result.stderr
+    assert "block" in result.stderr and "with this model" not in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import threading
 
+from cbtui.pauses import Pauses
 from engine.core.observe import BlockOp
 from tests.engine.fakes import expected, fake_engine, fake_manager
 
@@ -106,3 +107,29 @@ def test_a_manager_that_stops_takes_nothing_new_from_it():
     manager.follow(companion)
     manager.stop(timeout=10)  # it would never end if the follower went on
     assert manager.status.state == "stopped"
+
+
+class Holder(Companion):
+    """Holds the engine after a step, as a caption does."""
+
+    def heard(self, engine, record):
+        super().heard(engine, record)
+        if record.step == 2:
+            engine.pace.hold()
+
+
+def test_the_record_after_a_hold_of_a_follower_tells_of_it():
+    engine, pauses = fake_engine(), Pauses()
+    engine.tap.attach()
+    engine.follow(Holder())
+    for _ in range(4):
+        engine.step()
+    assert engine.pace.held
+    engine.post("resume", "", engine.pace.resume)
+    engine.run_until_idle()
+    records, _ = engine.tap.read(0)
+    assert [record.step for record in records if record.was_held] == [3]
+    for record in records:
+        pauses.take(record)
+    held = records[2].time - records[1].time - records[1].spans.total
+    assert held > 0 and pauses.between(records[0].time, records[-1].time) == held

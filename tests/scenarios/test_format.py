@@ -1,5 +1,6 @@
 """Scenario files: what is read from them, and the sentence each mistake gets."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from cbtui.scenarios import ScenarioError, all_scenarios, find_scenario
 from cbtui.scenarios.figures import ENGINE, GROUP, REQUEST
 from cbtui.scenarios.find import BUNDLED, ORDER
 from cbtui.scenarios.plot import EVENTS, Part, When
-from cbtui.scenarios.prompts import frame_of, prompt_of
+from cbtui.scenarios.prompts import frame_of, prepare, prompt_of
 from cbtui.scenarios.read import read_scenario
 from tests.cli.tiny_files import make_tokenizer
 
@@ -102,6 +103,20 @@ def test_a_mistake_names_the_file_the_field_the_value_and_the_limit(tmp_path, te
     with pytest.raises(ScenarioError) as caught:
         read_scenario(path)
     assert str(caught.value).startswith(str(path)) and sentence in str(caught.value), str(caught.value)
+
+
+def test_a_wrong_field_is_told_with_those_there_are(tmp_path):
+    with pytest.raises(ScenarioError) as caught:
+        read_scenario(write(tmp_path, HEAD + "[config]\nnum_blocs = 2\n" + REQUEST_A + CAPTION))
+    said = str(caught.value)
+    assert "num_blocs is no field of the configuration; did you mean num_blocks? there are " in said
+    assert all(name in said for name in ("page_size", "max_batch_tokens", "safety_margin"))
+
+
+def test_a_prompt_too_short_names_the_file(tmp_path):
+    found = replace(read_scenario(write(tmp_path, SMALLEST)), parts=(part(tokens=5, text="Why?"),))
+    with pytest.raises(ScenarioError, match=r"mine\.toml: request A: tokens = 5 is too short"):
+        prepare(found, make_tokenizer())
 
 
 def test_a_file_that_cannot_be_read(tmp_path):

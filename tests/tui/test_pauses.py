@@ -8,9 +8,11 @@ from engine.core.observe import CommandAck, Counters, Spans, StepRecord
 from tests.tui.scripted import make_rig, prompt
 
 
-def record(step, time, *commands, seconds=0.5):
+def record(step, time, *commands, seconds=0.5, was_held=False):
     acks = tuple(CommandAck(step, kind, "", True) for kind in commands)
-    return StepRecord(step, time, Spans(wait=seconds), acks, (), (), (), (), (), (), Counters(), "", 8, 4, ())
+    return StepRecord(
+        step, time, Spans(wait=seconds), acks, (), (), (), (), (), (), Counters(), "", 8, 4, (), was_held=was_held
+    )
 
 
 def test_only_time_between_records_of_a_held_engine_counts():
@@ -21,6 +23,14 @@ def test_only_time_between_records_of_a_held_engine_counts():
     assert pauses.between(0.0, 1.5) == 0.0 and pauses.between(7.0, 20.0) == 0.0
     assert pauses.between(2.0, 3.0) == 1.0 and pauses.between(3.0, 5.0) == 1.5
     assert pauses.between(5.0, 5.0) == pauses.between(6.0, 5.0) == 0.0
+
+
+def test_a_hold_that_was_no_command_counts_too():
+    pauses = Pauses()
+    pauses.take(record(1, 0.0))
+    pauses.take(record(2, 8.0, "resume", was_held=True))
+    pauses.take(record(3, 12.0, "resume"))  # it ran: what passed before was no pause
+    assert pauses.between(0.0, 20.0) == 8.0 - 0.5
 
 
 def held_rig():

@@ -8,9 +8,10 @@ import pytest
 from cbtui import sentences
 from cbtui.theme import theme_named
 from cbtui.view.cells import choose, row_text, row_width, width_of
-from cbtui.view.chrome import ORDERS, Chrome
+from cbtui.view.chrome import MAP_VIEWS, ORDERS, Chrome, Loading
 from cbtui.view.explain import explain
 from cbtui.view.frame import compose, screen_text
+from cbtui.view.legend import legend_parts
 from cbtui.view.requests import lines
 from cbtui.view.scene import Scene, margin_blocks
 from cbtui.view.svg import svg
@@ -41,8 +42,42 @@ def test_the_pool_equation_adds_up_on_screen() -> None:
     assert found is not None
     total, used, cached, free = map(int, found.groups())
     assert total == used + cached + free == 304
-    found = re.search(r"(\d+) full  aa (\d+) window  ▲ (\d+) back", text)
+    found = re.search(r"(\d+) full attn  aa (\d+) window  ▲ (\d+) back", text)
     assert found is not None and sum(map(int, found.groups())) == used
+
+
+def test_the_legend_tells_the_cells_of_the_view_that_is_shown() -> None:
+    told = {}
+    for view in MAP_VIEWS:
+        parts = legend_parts(scene(map_view=view), long=False, numbers=True, margin=True)
+        told[view] = "  ".join("".join(span[0] for span in part.spans) for part in parts)
+    page = rush().state.picture.page_size
+    assert "full attn" in told["owner"] and "margin" in told["owner"]
+    assert told["fill"].startswith(f"▁ few tokens  █ all {page} tokens  ◦ 48 cached")
+    assert told["age"].startswith("█ used in this step  ▃ not for 256 steps  · ")
+    assert told["refs"].startswith("1 held once  2 shared by 2  ◦ 48 cached")
+    assert told["state"].startswith("█ full attention  ▓ window of ")
+
+
+def test_a_pool_of_one_kind_does_not_call_its_blocks_full() -> None:
+    rig = make_rig(host_blocks=0, hybrid=False, window=None)
+    rig.add("a", prompt(0, 20), 4)
+    rig.step()
+    rows = compose(rig.state, Chrome(model="tiny"), DARK, 120, 36).rows
+    assert "AA 2 owned" in screen_text(rows)
+
+
+def test_a_pause_does_not_change_what_limited_a_plan() -> None:
+    for engine in ("running", "held"):
+        where = scene(engine=engine)
+        assert where.picture.waiting and sentences.idle_reason(where, ()) == "nobody waits"
+
+
+def test_no_time_is_told_before_there_is_any() -> None:
+    for seconds, told in ((0.0, "starting"), (0.05, "starting"), (0.1, f"starting, {sentences.seconds(0.1)} so far")):
+        chrome = Chrome(model="tiny", engine="loading", loading=Loading("starting", seconds))
+        text = screen_text(compose(None, chrome, DARK, 80, 24).rows)
+        assert told in [line.strip() for line in text.splitlines()]
 
 
 def test_the_map_draws_every_block_once() -> None:
