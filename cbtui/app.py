@@ -35,6 +35,8 @@ from cbtui.widgets import Frame
 from cbtui.widgets.terminal import Shown
 
 TICKS_PER_SECOND = 16
+QUIET_TICKS = 3
+"""Beats from one look at notices and waiting times to the next while there is nothing else to draw, or not yet."""
 SWITCH_INTERVAL = 0.001
 """Seconds after which a busy Python thread must hand over: brings the event loop's lag under a busy engine down."""
 
@@ -141,11 +143,13 @@ class MonitorApp(App[int], inherit_bindings=False):
             return
         self._ticks += 1
         self.pace.settle()
-        self.session.poll(self.clock())
+        news = self.session.poll(self.clock())
         self.player.poll()
-        if self.want_preview and self.chrome.mode == 1:
-            self.session.ask_preview()
-        self._draw(self._ticks)
+        ready = self.pace.ready
+        if ready and self.want_preview and self.chrome.mode == 1:
+            self.session.ask_preview()  # the engine plans once more for it: as often as it is drawn, and no more
+        if (news and ready) or self._ticks % QUIET_TICKS == 0:
+            self._draw(self._ticks)
         if isinstance(self.screen, Dialog) and self.screen.ready:
             self.screen.beat()
 
