@@ -70,8 +70,8 @@ def test_it_answers_in_the_shape_of_the_prompt(loaded):
 
 def test_pages_chunks_and_windows_do_not_change_what_it_says(loaded):
     """A prompt far longer than the window, in a pool that has to preempt, against the model's own generate."""
-    asks = ["Read this first. " + "One day the small fox went far away from home. " * 9 + f"\nTell me a story about {who}."
-            for who in ("a shy owl", "an old goat", "a girl named Mia")]  # fmt: skip
+    before = "Read this first. " + "One day the small fox went far away from home. " * 9
+    asks = [f"{before}\nTell me a story about {who}." for who in ("a shy owl", "an old goat", "a girl named Mia")]
     expected = []
     for ask in asks:
         ids = chat_prompt(loaded.tokenizer, ask)

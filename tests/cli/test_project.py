@@ -21,7 +21,7 @@ def commands_under(heading: str) -> list[str]:
 
 def test_the_last_command_of_ci_is_the_readmes_test_command() -> None:
     start, test = commands_under("Start")
-    assert start.startswith("pip install -e . && cbtui\n")
+    assert start == "pip install -e . && cbtui"
     assert CI.rstrip().splitlines()[-1] == test
 
 
