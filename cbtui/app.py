@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 from textual import events
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
+from textual.driver import Driver
 from textual.screen import Screen
 
 from cbtui import actions
@@ -102,6 +103,15 @@ class MonitorApp(App[int], inherit_bindings=False):
             self.session.say(f"the keymap in the settings is not used: {error}", "error")
             return
         self.set_keymap({name: ",".join(keys) for name, keys in self.keys.items()})
+
+    def get_driver_class(self) -> type[Driver]:
+        """The platform's way to a terminal, made robust where that is a Unix terminal."""
+        usual = super().get_driver_class()
+        if usual.__name__ != "LinuxDriver":
+            return usual
+        from cbtui.widgets.driver import ForgivingDriver
+
+        return ForgivingDriver
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         return css_variables(theme_named("dark"))
