@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 from textual import events
 
-from cbtui.widgets.driver import ForgivingDriver
+from cbtui.widgets.driver import ForgivingDriver, Pastes
 
 
 def read_all(sent: bytes) -> tuple[list[object], list[str]]:
@@ -40,3 +40,22 @@ def test_a_character_may_come_in_two_parts():
 
 def test_a_terminal_that_is_gone_ends_the_program():
     assert read_all(b"")[1] == ["exit"]
+
+
+def test_a_paste_with_colours_is_plain_text_and_presses_no_key():
+    messages, _ = read_all(b"\x1b[200~one\n\x1b[1;31mred\x1b[0m\x1b two\n\x1b[201~")
+    assert [m.text for m in messages if isinstance(m, events.Paste)] == ["one\nred two\n"]
+    assert not [m for m in messages if isinstance(m, events.Key)]
+
+
+def test_a_paste_may_come_in_any_pieces():
+    whole = "a\x1b[200~one \x1b[31mred\x1b[0m\nend\x1b[201~b\x1b[A"
+    for size in range(1, len(whole)):
+        pastes = Pastes()
+        got = "".join(pastes.feed(whole[at : at + size]) for at in range(0, len(whole), size))
+        if size >= 4:  # "escape [" alone may be a key and is not kept back
+            assert got == "a\x1b[200~one red\nend\x1b[201~b\x1b[A", size
+
+
+def test_a_lone_escape_is_not_kept_back():
+    assert Pastes().feed("\x1b") == "\x1b" and Pastes().feed("\x1b[A") == "\x1b[A"
