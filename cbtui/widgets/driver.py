@@ -48,7 +48,7 @@ class Pastes:
 
 
 class ForgivingDriver(LinuxDriver):
-    """Bytes that are no UTF-8 become replacement characters, pastes are plain text; when the terminal is gone, the program ends.
+    """Bytes that are no UTF-8 become replacement characters, pastes plain text; without a terminal the program ends.
 
     Textual's own reader takes both for faults of the program. A broken byte in the middle of a paste must not end the
     paste either: its rest would be taken for keys.
