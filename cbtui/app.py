@@ -158,7 +158,7 @@ class MonitorApp(App[int], inherit_bindings=False):
         ready = self.pace.ready
         if ready and self.want_preview and self.chrome.mode == 1:
             self.session.ask_preview()  # the engine plans once more for it: as often as it is drawn, and no more
-        if (news and ready) or self._ticks % QUIET_TICKS == 0:
+        if (news and ready) or self._ticks % (QUIET_TICKS if self._ticks_per_second else 1) == 0:
             self._draw(self._ticks)
         if isinstance(self.screen, Dialog) and self.screen.ready:
             self.screen.beat()

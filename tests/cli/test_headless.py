@@ -143,8 +143,9 @@ def start(folder: Path, tmp_path: Path, *arguments: str) -> subprocess.Popen[str
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1", "XDG_CACHE_HOME": str(tmp_path)}
     command = [sys.executable, "-m", "cbtui", "generate", "--model", str(folder), "--json", *arguments]
     return subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # tests in the background inherit it ignored
+    )  # fmt: skip
 
 
 @pytest.fixture
