@@ -220,19 +220,26 @@ class MonitorApp(App[int], inherit_bindings=False):
     # ---- input
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """In a dialog all keys are the dialog's."""
+        """In a dialog all keys are the dialog's, but for ctrl+c, see ``on_event``."""
         return action != "perform" or isinstance(self.screen, MonitorScreen)
 
     async def on_event(self, event: events.Event) -> None:
         """Keys typed before a dialog stands are kept for it; tab has moved the focus before the next key is read."""
         if isinstance(event, events.Key) and not event.is_forwarded and self.screen_stack:
             screen = self.screen
+            if self._quits_anywhere(event.key) and not isinstance(screen, MonitorScreen):
+                self.perform("quit")
+                return
             if isinstance(screen, Dialog) and not screen.ready:
                 screen.early.append(event)
                 return
             if isinstance(screen, Dialog) and screen.turns_focus(event.key):
                 return
         await super().on_event(event)
+
+    def _quits_anywhere(self, key: str) -> bool:
+        """Whether a key of "quit" is none that a field could take for text."""
+        return key.startswith("ctrl+") and key in self.keys["quit"]
 
     def action_perform(self, name: str) -> None:
         self.perform(name)

@@ -23,6 +23,8 @@ EDITABLE = (
 )
 """Fields of the editor, those that change between two steps first."""
 
+AUTO = "auto"
+"""How the editor writes None."""
 WHILE_RUNNING, RESTART = "next step", "restart"
 GROWS = ("max_batch_tokens", "max_requests_per_batch")
 """Changed between two steps within what the buffers hold, by a restart beyond it."""
@@ -59,7 +61,7 @@ def _effect(name: str) -> str:
 def write(value: Any) -> str:
     """A value as the editor shows it."""
     if value is None:
-        return "auto"
+        return AUTO
     if isinstance(value, bool):
         return "on" if value else "off"
     if isinstance(value, tuple):
@@ -78,7 +80,7 @@ def read(name: str, text: str, now: Any) -> Any:
         value: Any = None
     elif isinstance(now, bool):
         if text.lower() not in ("on", "off"):
-            raise ConfigError(f"{name} must be on or off")
+            raise ConfigError(f"{name} must be on or off, not {text!r}")
         value = text.lower() == "on"
     elif isinstance(now, str):
         value = text
@@ -92,7 +94,9 @@ def _number(name: str, text: str, *, whole: bool) -> int | float:
     try:
         return int(text) if whole else float(text)
     except ValueError:
-        raise ConfigError(f"{name} must be {RULES[name].range}") from None
+        rule = RULES[name]
+        say = f"{name} cannot be {text!r}: it must be {rule.range}; {rule.advice}".replace("None", AUTO)
+        raise ConfigError(say) from None
 
 
 def judge(

@@ -19,7 +19,7 @@ class Feed:
     Args:
         manager: whose tap. tokenizer: reads its token ids, None shows numbers.
         ask: for keyframes, which the engine thread makes.
-        say: tells what became of commands, as (text, "info" or "error").
+        say: tells what became of commands, as (text, "info" or "error", engine state in which it is no longer true).
         state: what the records of the engines before add up to; this one's are added to it.
 
     Attributes:
@@ -31,7 +31,7 @@ class Feed:
         manager: Any,
         tokenizer: Any,
         ask: Ask,
-        say: Callable[[str, str], None],
+        say: Callable[[str, str, str], None],
         state: MonitorState | None = None,
     ) -> None:
         self.state = state
@@ -90,7 +90,7 @@ class Feed:
         added = [ack for ack in record.commands if ack.kind == "add" and ack.accepted]
         if added:
             names = self.name_of(added[0].target) if len(added) == 1 else f"{len(added)} requests"
-            self._say(f"{names} queued at step {record.step}", "info")
+            self._say(f"{names} queued at step {record.step}", "info", "")
         for ack in record.commands:
             if ack.kind == "follow" and ack.accepted:
                 continue  # the caption below the HUD tells it
@@ -98,7 +98,9 @@ class Feed:
                 self._tell(ack, record.step)
 
     def _tell(self, ack: CommandAck, step: int) -> None:
-        self._say(told(ack, step, self._named, self.name_of), "info" if ack.accepted else "error")
+        """That it runs is not to stand there while it is held."""
+        unless = "held" if ack.kind == "resume" and ack.accepted else ""
+        self._say(told(ack, step, self._named, self.name_of), "info" if ack.accepted else "error", unless)
 
     def _named(self, text: str) -> str:
         return re.sub(r"\bsequence (\d+)", lambda found: self._label(int(found[1])), text)

@@ -11,10 +11,11 @@ from cbtui.work import Worker
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something to tell the person once: ``kind`` is "info" or "error"."""
+    """Something to tell the person once: ``kind`` is "info" or "error"; ``unless`` is an engine state that ends it."""
 
     text: str
     kind: str = "info"
+    unless: str = ""
 
 
 class Inbox:
@@ -64,9 +65,9 @@ class Inbox:
         if failed is not None:
             failed()
 
-    def say(self, text: str, kind: str = "info") -> None:
+    def say(self, text: str, kind: str = "info", unless: str = "") -> None:
         """Leaves a notice for the screen."""
-        self._notices.append(Notice(text, kind))
+        self._notices.append(Notice(text, kind, unless))
 
     def take_notices(self) -> list[Notice]:
         """Notices since the last call, oldest first."""

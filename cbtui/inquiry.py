@@ -25,9 +25,10 @@ class Inquiry:
         self._app = app
 
     def explain(self, page: str, figure: str = "") -> None:
-        """Explains the selected request, the step shown or the figures; the first needs the scheduler's answer."""
+        """Explains the selected request, the step shown or the figures; the first needs the scheduler's answer,
+        but for a request that is over."""
         story = self._app.selected_story
-        if page == "request" and story is not None:
+        if page == "request" and story is not None and story.ended < 0:
             self._app.session.explain(story, self._explained)
         else:
             self._show_explanation(page, None, figure)
@@ -43,10 +44,13 @@ class Inquiry:
         if state is None or not isinstance(self._app.screen, MonitorScreen):
             return
         chrome = replace(self._app.chrome, past=None) if why is not None else self._app.chrome
-        ask = None
+        ask, ended = None, None
         if why is None and story is not None and explains(replace(self._app.situation, pane="")) == "request":
-            ask = partial(self._app.session.explain, story)
-        dialog = ExplainDialog(Scene.of(state, chrome, self._app.look).frozen(), page, why, ask, figure)
+            if story.ended >= 0:
+                ended = story
+            else:
+                ask = partial(self._app.session.explain, story)
+        dialog = ExplainDialog(Scene.of(state, chrome, self._app.look).frozen(), page, why, ask, figure, ended)
         self._app.push_screen(dialog, self._do_about_it)
 
     def _do_about_it(self, way: tuple[str, int | None] | None) -> None:

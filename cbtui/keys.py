@@ -105,9 +105,9 @@ def explains(now: Situation) -> str:
     """What ``e`` explains: "request", "step" or "figures". The scheduler can only be asked about the present."""
     if now.pane == "hud":
         return "figures"
-    if now.pane in STEP_PANES or now.past is not None or not now.selected or now.selected_ended:
+    if now.pane in STEP_PANES or now.past is not None or not now.selected:
         return "step"
-    return "request" if engine_there(now) is None else "step"
+    return "request" if now.selected_ended or engine_there(now) is None else "step"
 
 
 def explainable(now: Situation) -> Reason:

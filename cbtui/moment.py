@@ -21,6 +21,7 @@ class Moment:
     def __init__(self, app: "MonitorApp") -> None:
         self._app = app
         self._notice_until = 0.0
+        self._unless = ""
 
     def refreshed(self, chrome: Chrome) -> Chrome:
         """The chrome with everything that follows from the engine and the clock."""
@@ -28,8 +29,8 @@ class Moment:
         state, notice, kind = session.state, chrome.notice, chrome.notice_kind
         now = self._app.clock()
         for item in session.take_notices():
-            notice, kind, self._notice_until = item.text, item.kind, now + NOTICE_SECONDS
-        if now >= self._notice_until:
+            notice, kind, self._notice_until, self._unless = item.text, item.kind, now + NOTICE_SECONDS, item.unless
+        if now >= self._notice_until or (self._unless and self._unless == session.engine):
             notice, kind = "", "info"
         if session.hung and not notice:
             notice, kind = f"the step does not come back, {session.hung:.0f} s now; X can give the engine up", "error"

@@ -8,11 +8,12 @@ from cbtui.foresight import forecast_words
 from cbtui.forms import BurstSpec
 from cbtui.launch import RequestSpec
 from cbtui.prompts import counts, has_chat_template
-from cbtui.questions import ask_forecast
+from cbtui.questions import NO_ANSWER, ask_forecast
 from cbtui.screens.add import AddDialog, AddFacts
 from cbtui.screens.burst import BurstDialog
 from cbtui.screens.small import FilterDialog
 from cbtui.screens.words import Words
+from cbtui.sentences import refusal
 from cbtui.view.chrome import ORDERS
 from cbtui.view.scene import Scene
 
@@ -51,11 +52,13 @@ class RequestActions:
         else:
             answer(0, 0)
 
-    def _foresee(self, spec: RequestSpec, answer: Callable[[Sequence[Words]], None]) -> None:
+    def _foresee(self, spec: RequestSpec, answer: Callable[[Sequence[Words], str], None]) -> None:
         def told(found: Any) -> None:
             state = self._session.state
             if state is not None:
-                answer(forecast_words(Scene.of(state, self._app.chrome, self._app.look), found))
+                refused = isinstance(found, str) and found != NO_ANSWER
+                reason = refusal(found)[0].removeprefix("refused: ") if refused else ""
+                answer(forecast_words(Scene.of(state, self._app.chrome, self._app.look), found), reason)
 
         ask_forecast(self._session, spec, told)
 

@@ -58,4 +58,11 @@ class TimeActions:
             self._session.say(f"step {step} is A; M shows the difference to the step you look at")
 
     def difference(self) -> None:
-        self._app.change(difference=not self._app.chrome.difference)
+        state, chrome = self._session.state, self._app.chrome
+        opens = not chrome.difference
+        self._app.change(difference=opens)
+        step = chrome.past if chrome.past is not None or state is None else state.step
+        if opens and step == chrome.mark:
+            self._session.say(f"step {step} is both A and B; M compares A with another step, [ and ] go there")
+        elif opens and chrome.past is None:
+            self._session.say(f"M compares step {chrome.mark} with one of the past, [ goes there")

@@ -23,8 +23,8 @@ Count = Callable[[str, bool, Callable[[int, int], None]], None]
 """Asked for the tokens of (text, chat); calls back with (tokens of the text, tokens the template adds)."""
 
 
-Foresee = Callable[[RequestSpec, Callable[[Sequence[Words]], None]], None]
-"""Asked what would become of a request; calls back with two lines."""
+Foresee = Callable[[RequestSpec, Callable[[Sequence[Words], str], None]], None]
+"""Asked what would become of a request; calls back with two lines, and why it would be refused ("" when it is not)."""
 BEATS_PER_FORECAST = 16
 """Ticks after which a forecast is made anew while the dialog stands open and the engine runs on."""
 
@@ -79,6 +79,8 @@ class AddDialog(Dialog[RequestSpec]):
         super().__init__(theme)
         self.spec, self.facts, self._count, self._foresee = spec, facts, count, foresee
         self._foreseen: RequestSpec | None = None
+        self._refusal: tuple[RequestSpec, str] | None = None
+        """the request asked about last, and why the engine would refuse it"""
         self._beats = 0
         self._ids: tuple[int, ...] = spec.prompt_ids
         self._asked: tuple[str, bool] | None = None
@@ -100,7 +102,7 @@ class AddDialog(Dialog[RequestSpec]):
         area.cursor_blink = False
         yield area
         yield self.words([("", "muted")], id="tokens")
-        yield self.words([("", "muted")], id="prompt-error", classes="error")
+        yield self.words([("", "muted")], id="prompt-error", classes="error wrapped")
         yield self.gap()
         texts = texts_of(self.spec, REQUEST_FIELDS)
         for title, row in zip(("LENGTH", "SAMPLING"), REQUEST_FIELDS, strict=True):
@@ -160,7 +162,11 @@ class AddDialog(Dialog[RequestSpec]):
     def _submit(self) -> None:
         spec, errors = self._read()
         self._show(spec, errors)
-        if not errors:
+        if not errors and self._refusal is not None and self._refusal[0] == spec and self._refusal[1]:
+            self._show_prompt_error(f"not added: {self._refusal[1]}")
+            self.write("#hint", [("not added", "vermilion")])
+            self.query_one("#prompt-error").scroll_visible(animate=False)
+        elif not errors:
             self.dismiss(spec)
         elif "prompt" not in errors:
             self.query_one(f"#{next(iter(errors))}", Input).focus()
@@ -187,9 +193,7 @@ class AddDialog(Dialog[RequestSpec]):
 
     def _show(self, spec: RequestSpec, errors: dict[str, str], ready: bool = False) -> None:
         self.show_errors(errors)
-        error = errors.get("prompt", "")
-        self.query_one("#prompt-error").set_class(bool(error), "-shown")
-        self.write("#prompt-error", [(f"└ {error}" if self.look.glyphs.unicode else f"^ {error}", "vermilion")])
+        self._show_prompt_error(errors.get("prompt", ""))
         if ready:
             self._ask_forecast(spec)
         else:
@@ -200,14 +204,21 @@ class AddDialog(Dialog[RequestSpec]):
         hint = f"fix {fix.replace('_', ' ')} first" if fix else ""
         self.write("#hint", [(hint, "vermilion")])
 
+    def _show_prompt_error(self, error: str) -> None:
+        line = self.query_one("#prompt-error", Static)
+        line.set_class(bool(error), "-shown")
+        words = f"└ {error}" if self.look.glyphs.unicode else f"^ {error}"
+        line.update(say(self.look, [(words, "vermilion")], wrap=True))
+
     def _ask_forecast(self, spec: RequestSpec) -> None:
         """One question at a time, as for the tokens."""
         if self._foreseen is None:
             self._foreseen = spec
             self._foresee(spec, self._forecast_came)
 
-    def _forecast_came(self, lines: Sequence[Words]) -> None:
+    def _forecast_came(self, lines: Sequence[Words], refusal: str) -> None:
         asked, self._foreseen = self._foreseen, None
+        self._refusal = None if asked is None else (asked, refusal)
         if not self.is_attached:
             return
         spec, errors = self._read()

@@ -44,6 +44,8 @@ Dialog .fill { width: 1fr; }
 Dialog .fact { width: auto; margin-left: 3; }
 Dialog .error { color: $cb-vermilion; display: none; width: auto; text-style: bold; }
 Dialog .error.-shown { display: block; }
+Dialog .error.wrapped { width: 1fr; }
+Dialog .error.under { padding-left: 3; }
 Dialog Input, Dialog Input:focus {
     border: none; height: 1; padding: 0 1; background: $cb-lift; color: $cb-text; margin-left: 1;
 }

@@ -77,7 +77,7 @@ class ConfigDialog(Dialog[ConfigChange]):
                 Static("", markup=False, id=f"{row.name}-before", classes="before"), field,
                 Static("", markup=False, id=f"{row.name}-after", classes="fill"), classes="row",
             )  # fmt: skip
-            yield self.words([("", "vermilion")], id=f"{row.name}-error", classes="error")
+            yield self.words([("", "vermilion")], id=f"{row.name}-error", classes="error wrapped under")
         yield self.gap()
         yield Horizontal(
             self.words([("", "muted")], id="restart", classes="label"),
@@ -89,8 +89,8 @@ class ConfigDialog(Dialog[ConfigChange]):
         yield self.gap()
         yield Horizontal(
             Press("Apply", self.look, id="apply", on=False), Press("Restart", self.look, id="again", on=False),
-            Static("", markup=False, id="hint", classes="fill"),
-            self.words([("^r", "bold"), (" reset field  ", "muted"), ("esc", "bold"), (" discard", "muted")],
+            Static("", markup=False, id="hint", classes="fill wrapped"),
+            self.words([("  ^r", "bold"), (" reset field  ", "muted"), ("esc", "bold"), (" discard", "muted")],
             classes="label"), classes="row",
         )  # fmt: skip
 
@@ -123,14 +123,16 @@ class ConfigDialog(Dialog[ConfigChange]):
         tone = "vermilion" if row.error else "amber" if row.changed and row.effect == RESTART else "muted"
         self.write(f"#{row.name}-after", [(f" {row.effect:<14}", tone), (row.note, "muted")])
         self.query_one(f"#{row.name}", Input).set_class(bool(row.error), "-wrong")
-        error = self.query_one(f"#{row.name}-error")
+        error = self.query_one(f"#{row.name}-error", Static)
         error.set_class(bool(row.error), "-shown")
-        self.write(f"#{row.name}-error", [(f"   {row.error}", "vermilion")])
+        error.update(say(self.look, [(row.error, "vermilion")], wrap=True))
 
     def _show_foot(self, change: ConfigChange, refused: list[ConfigField]) -> None:
         apply, again = self.query_one("#apply", Press), self.query_one("#again", Press)
         apply.set(f"Apply {len(change.now)} at the next step", bool(change.now) and not refused)
         again.set(f"Restart with {len(change.now) + len(change.restart)}", bool(change.restart) and not refused)
+        for press in (apply, again):  # a button that cannot be pressed would take the room of the reason
+            press.display = not refused
         words: Words = [(f"nothing applied: {len(refused)} refused", "vermilion")] if refused else []
         self.write("#hint", words)
         for name in ("#restart-row", "#restart-note"):

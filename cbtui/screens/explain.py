@@ -10,8 +10,10 @@ from textual.widget import Widget
 
 from cbtui.screens.base import Dialog
 from cbtui.screens.fields import Switcher
+from cbtui.stories import Story
 from cbtui.view.cells import Row, RowBuilder
 from cbtui.view.explain import explain
+from cbtui.view.explain_end import end_rows
 from cbtui.view.explain_step import step_rows
 from cbtui.view.figures import figure_rows
 from cbtui.view.scene import Scene
@@ -33,7 +35,7 @@ class ExplainDialog(Dialog[Way]):
         scene: the moment to explain.
         page: "request", "step" or "figures".
         why: the scheduler's answer about the request, when it is there. ask: how to get it; None leaves the page out.
-        figure: name of the figure to begin with.
+        figure: name of the figure to begin with. ended: the request when it is over, and nobody need be asked.
     """
 
     SIZE = "-wide"
@@ -50,11 +52,12 @@ class ExplainDialog(Dialog[Way]):
     ]
 
     def __init__(
-        self, scene: Scene, page: str, why: "Explanation | None" = None, ask: Ask | None = None, figure: str = ""
-    ) -> None:
+        self, scene: Scene, page: str, why: "Explanation | None" = None, ask: Ask | None = None, figure: str = "",
+        ended: Story | None = None,
+    ) -> None:  # fmt: skip
         super().__init__(scene.theme)
-        self._scene, self._why, self._ask, self._figure = scene, why, ask, figure
-        self._pages = (["request"] if why is not None or ask is not None else []) + ["step", "figures"]
+        self._scene, self._why, self._ask, self._figure, self._ended = scene, why, ask, figure, ended
+        self._pages = (["request"] if (why, ask, ended) != (None, None, None) else []) + ["step", "figures"]
         words = {"request": "request", "step": f"step {scene.step}", "figures": "figures"}
         index = self._pages.index(page)
         self._switch = Switcher([words[name] for name in self._pages], index, scene.theme, id="page")
@@ -100,6 +103,8 @@ class ExplainDialog(Dialog[Way]):
         if self.page == "figures":
             rows, starts = figure_rows(self._scene, width, self._figure)
             return rows, starts.get(self._figure, 0)
+        if self._ended is not None:
+            return end_rows(self._scene, self._ended, width), 0
         if self._why is None:
             if self._ask is not None:
                 self._ask(self._answered)

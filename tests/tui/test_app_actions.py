@@ -735,7 +735,7 @@ async def test_commands_come_back_as_sentences(tmp_path, ack, words):
         await play.add()
         said = []
         feed = play.app.session._feed
-        feed._say = lambda text, kind: said.append(text)
+        feed._say = lambda text, kind, unless: said.append(text)
         kind, target, accepted, detail = (*ack, True, "")[:4] if len(ack) == 2 else ack
         feed._tell(CommandAck(1, kind, target, accepted, detail), 9)
         assert said == [words]

@@ -84,7 +84,6 @@ REASONS = [
     ("difference", Situation(kept=3), "mark a step with m first"),
     ("difference", Situation(), "no step has run yet"),
     ("explain", Situation(), "no step has run yet"),
-    ("explain", Situation(selected="C", selected_ended=True), "no step has run yet"),
 ]
 
 
@@ -154,7 +153,10 @@ def test_markdown_table_holds_every_action_once():
         (Situation(selected="A", kept=3, pane="timeline"), "step"),
         (Situation(selected="A", kept=3, pane="hud"), "figures"),
         (Situation(selected="A", kept=3, past=2), "step"),
-        (Situation(selected="A", kept=3, selected_ended=True), "step"),
+        (Situation(selected="A", kept=3, selected_ended=True), "request"),
+        (Situation(selected="C", selected_ended=True), "request"),
+        (Situation(selected="A", kept=3, selected_ended=True, engine="failed"), "request"),
+        (Situation(selected="A", kept=3, selected_ended=True, past=2), "step"),
         (Situation(selected="A", kept=3, engine="failed"), "step"),
         (Situation(kept=3), "step"),
     ],
