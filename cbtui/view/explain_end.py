@@ -23,8 +23,8 @@ def end_rows(scene: Scene, story: Story, width: int, bg: str = "panel") -> list[
     rows = [head.done(), blank(theme, width, bg), *_lines(scene, [_ending(scene, story)], "amber", width, bg)]
     asked = _asked(story)
     if story.is_refused:
-        return rows + _lines(scene, [f"It never entered the queue, at step {story.arrived}. {asked}".strip()],
-                             "text", width, bg)  # fmt: skip
+        came = f"It came at step {story.arrived} and never entered the queue. {asked}".strip()
+        return rows + _lines(scene, [came], "text", width, bg)
     if asked:
         rows += _lines(scene, [asked], "text", width, bg)
     for name, lines in (("STEPS", _steps(scene, story)), ("BLOCKS", _blocks(story)), ("TIME", _time(story))):
