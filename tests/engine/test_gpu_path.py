@@ -8,7 +8,6 @@ import pytest
 
 from engine import ContinuousBatchingConfig, Engine
 from engine.blueprint import Blueprint, draw
-from engine.core.invariants import check
 from engine.memory import probe
 from engine.run.assemble import assemble
 from engine.run.attention.choice import AttentionChoice
@@ -17,7 +16,7 @@ from engine.run.facts import inspect_model
 from engine.run.fast.choose import Choice
 from engine.run.kv_store import KVStore
 from engine.run.model_runner import ModelRunner
-from tests.engine.test_same_text import BASE, tokens_of, workload
+from tests.engine.test_same_text import BASE, run_wishes, tokens_of, workload
 from tests.run.late import LateRunner
 from tests.run.static_tools import CallRecorder, standin
 from tests.tiny import tiny_model
@@ -56,16 +55,7 @@ class GpuRunner:
 def run(model: Any, wishes: Any, backend: str, arrivals: Any = None, **config: Any) -> tuple[dict, GpuRunner]:
     made = GpuRunner(model, backend)
     engine = Engine(model, runner=made, blueprint=gpu_blueprint(model, backend, **config))
-    for wish in wishes:
-        engine.submit(wish.prompt, wish.name, **wish.options)
-        while arrivals is not None and arrivals.random() < 0.5:
-            engine.step()
-    engine.run_until_idle()
-    assert check(engine.scheduler) == []
-    outputs = [output for output in engine.take_outputs() if output.is_finished()]
-    assert all(output.error is None for output in outputs)
-    engine.close()
-    return {output.request_id: output.generated_tokens for output in outputs}, made
+    return run_wishes(engine, wishes, arrivals), made
 
 
 @pytest.fixture(scope="module", params=["llama", "gemma3"])

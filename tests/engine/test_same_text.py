@@ -1,6 +1,7 @@
 """Same text always: with a seed, a request gives the same tokens in any company, order and configuration."""
 
 import random
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -50,6 +51,11 @@ def tokens_of(
 ) -> dict[str, list[int]]:
     """Runs wishes together (spread over the steps when ``arrivals`` is given); tokens by output id."""
     engine = Engine(model, config=ContinuousBatchingConfig(**{**BASE, **config}), runner=runner)
+    return run_wishes(engine, wishes, arrivals)
+
+
+def run_wishes(engine: Engine, wishes: Iterable[Wish], arrivals: random.Random | None = None) -> dict[str, list[int]]:
+    """The same on an engine, which is closed afterwards."""
     try:
         for wish in wishes:
             engine.submit(wish.prompt, wish.name, **wish.options)
