@@ -105,11 +105,6 @@ class Adder:
             ready.append(self._due.popleft()[1])
         return ready
 
-    @property
-    def coming(self) -> int:
-        """Requests of a burst that have not arrived yet."""
-        return len(self._due)
-
     def drop_due(self) -> None:
         """Nothing more arrives."""
         self._due.clear()

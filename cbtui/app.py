@@ -37,7 +37,7 @@ from cbtui.widgets.terminal import Shown
 
 TICKS_PER_SECOND = 16
 QUIET_TICKS = 3
-"""Beats from one look at notices and waiting times to the next while there is nothing else to draw, or not yet."""
+"""Beats from one look at notices and waiting times to the next while the turn of a new step has not come."""
 SWITCH_INTERVAL = 0.001
 """Seconds after which a busy Python thread must hand over: brings the event loop's lag under a busy engine down."""
 
@@ -153,22 +153,21 @@ class MonitorApp(App[int], inherit_bindings=False):
             return
         self._ticks += 1
         self.pace.settle()
-        news = self.session.poll(self.clock())
+        self.session.poll(self.clock())
         self.player.poll()
+        if self.want_preview and self.chrome.mode == 1:
+            self.session.ask_preview()
         ready = self.pace.ready
-        if ready and self.want_preview and self.chrome.mode == 1:
-            self.session.ask_preview()  # the engine plans once more for it: as often as it is drawn, and no more
-        if (news and ready) or self._ticks % (QUIET_TICKS if self._ticks_per_second else 1) == 0:
-            self._draw(self._ticks)
+        if ready or self._ticks % QUIET_TICKS == 0:
+            self._draw(self._ticks, ready)
         if isinstance(self.screen, Dialog) and self.screen.ready:
             self.screen.beat()
 
-    def _draw(self, tick: int | None = None) -> None:
+    def _draw(self, tick: int | None = None, ready: bool = True) -> None:
         self.chrome = self._moment.refreshed(self.chrome)
         if tick is None:
             self.frame.show(self.session.state, self.chrome)
         else:
-            ready = self.pace.ready
             if ready:
                 self.pace.begin()
             self.frame.show(self.session.state, self.chrome, tick=tick, wait=not ready)

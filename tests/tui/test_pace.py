@@ -1,6 +1,7 @@
 """Drawing in proportion to what it costs."""
 
 from cbtui.pace import LONGEST, Pace
+from tests.tui.stage import playing
 
 
 class Machine:
@@ -37,3 +38,17 @@ def test_cheap_frames_come_with_every_tick_and_dear_ones_pay_themselves_off() ->
 
 def test_only_drawing_counts() -> None:
     assert frames(0.005, 0.03, other=0.05) == frames(0.005, 0.03)
+
+
+async def test_a_plan_to_come_is_asked_for_while_drawing_waits(tmp_path) -> None:
+    """Else the record that is drawn in the end would not say what the step after it would do."""
+    async with playing(tmp_path) as play:
+        machine = Machine()
+        pace = play.app.pace = machine.pace(0.03)
+        pace.begin()
+        machine.spent += 1.0
+        play.app.tick()
+        assert not pace.ready
+        play.manager.preview_wanted = False
+        play.app.tick()
+        assert play.manager.preview_wanted
