@@ -25,7 +25,7 @@ LIVE: tuple[Entry, ...] = (
     ("theme", "", 20),
     ("palette", "", 30),
     ("help", "", 95),
-    ("quit", "", 85),
+    ("quit", "", 94),
 )
 
 PAST: tuple[Entry, ...] = (

@@ -175,16 +175,35 @@ def wrap(text: str, width: int) -> list[str]:
     for paragraph in text.split("\n"):
         line = ""
         for word in paragraph.split(" "):
-            if line and len(line) + 1 + len(word) > width:
+            if line and width_of(line) + 1 + width_of(word) > width:
                 lines.append(line)
                 line = word
             else:
                 line = f"{line} {word}" if line else word
-            while len(line) > width > 0:
-                lines.append(line[:width])
-                line = line[width:]
+            while width_of(line) > width > 1:
+                head = _head(line, width)
+                lines.append(head)
+                line = line[len(head) :]
         lines.append(line)
     return lines
+
+
+def _head(text: str, width: int) -> str:
+    """As many characters of ``text`` as ``width`` cells hold."""
+    used = 0
+    for place, char in enumerate(text):
+        used += width_of(char)
+        if used > width:
+            return text[:place]
+    return text
+
+
+def wrap_at_most(text: str, width: int, rows: int, ellipsis: str = "…") -> list[str]:
+    """The same in at most ``rows`` lines; the last one ends with an ellipsis when there is more."""
+    lines = wrap(text, width)
+    if len(lines) <= rows:
+        return lines
+    return [*lines[: rows - 1], choose((" ".join(lines[rows - 1 :]),), width, ellipsis)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """A whole screen from the state: the panes of the mode, drawn and put together row by row."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 
 from rich.segment import Segment
@@ -13,7 +13,7 @@ from cbtui.view.batch import batch
 from cbtui.view.blockpage import block_page
 from cbtui.view.blocks import blocks
 from cbtui.view.blocktables import block_tables
-from cbtui.view.caption import caption
+from cbtui.view.caption import caption, caption_rows
 from cbtui.view.cells import Panel, Row, RowBuilder, blank, choose, row_text
 from cbtui.view.chrome import Chrome, Hit
 from cbtui.view.config import config_page
@@ -24,6 +24,7 @@ from cbtui.view.host import host
 from cbtui.view.hud import empty_hud, hud, key_bar, rule_notice
 from cbtui.view.layout import Facts, Rect
 from cbtui.view.log import log
+from cbtui.view.notice import notice, notice_rows
 from cbtui.view.offload import offload_page
 from cbtui.view.requests import requests
 from cbtui.view.scene import Scene
@@ -43,17 +44,23 @@ def facts_of(scene: Scene) -> Facts:
 
 
 def plan(scene: Scene, width: int, height: int) -> list[Rect]:
-    """The panes of the current mode. A maximised one fills it."""
-    if alarm_words(scene) and height >= 12:
-        return [*_below(_told(scene, width, height - 1)), Rect("alarm", 0, 1, width, 1)]
-    return _told(scene, width, height)
+    """The panes of the current mode, a maximised one alone, and what stands between HUD and keys beside them."""
+    alarm = 1 if alarm_words(scene) and height >= 12 else 0
+    return _dressed(lambda rows: _panes(scene, width, rows), scene.chrome, scene.theme, width, height, alarm)
 
 
-def _told(scene: Scene, width: int, height: int) -> list[Rect]:
-    """The panes, below the caption of a scenario where one is played."""
-    if scene.chrome.caption is None:
-        return _panes(scene, width, height)
-    return [*_below(_panes(scene, width, height - 1)), Rect("caption", 0, 1, width, 1)]
+def _dressed(
+    panes: Callable[[int], list[Rect]], chrome: Chrome, theme: Theme, width: int, height: int, alarm: int = 0
+) -> list[Rect]:
+    """The panes for the rows that are left, with an alarm and a caption above them and a notice below."""
+    told = 0 if chrome.caption is None else caption_rows(chrome.caption, theme, width, height - alarm)
+    said = notice_rows(chrome, width, height)
+    rects = layout.below(panes(height - alarm - told), alarm + told)
+    if said:
+        rects = layout.over_keys(rects, "notice", said)
+    if told:
+        rects.append(Rect("caption", 0, 1 + alarm, width, told))
+    return [*rects, Rect("alarm", 0, 1, width, 1)] if alarm else rects
 
 
 def alarm_words(scene: Scene) -> tuple[str, ...]:
@@ -92,11 +99,6 @@ def _panes(scene: Scene, width: int, height: int) -> list[Rect]:
     return rects
 
 
-def _below(rects: Sequence[Rect]) -> list[Rect]:
-    """The same panes with one more row between the HUD and the others."""
-    return [Rect(r.name, r.x, r.y + (r.y > 0), r.width, r.height) for r in rects]
-
-
 def draw(scene: Scene, rect: Rect, width: int, height: int) -> Panel:
     """One pane; the first words of the one in focus stand out."""
     panel = _draw(scene, rect, width, height)
@@ -119,7 +121,9 @@ def _draw(scene: Scene, rect: Rect, width: int, height: int) -> Panel:
         return rule_notice(scene.theme, w, alarm_words(scene), "vermilion")
     if rect.name == "caption":
         assert scene.chrome.caption is not None
-        return caption(scene.chrome.caption, scene.theme, w)
+        return caption(scene.chrome.caption, scene.theme, w, h)
+    if rect.name == "notice":
+        return notice(scene.chrome, scene.theme, w, h)
     if rect.name == "batch":
         return batch(scene, w, h)
     if rect.name == "blocks":
@@ -193,6 +197,19 @@ def too_small(width: int, height: int, theme: Theme) -> Panel:
     return Panel(rows)
 
 
+def _draw_unloaded(rect: Rect, chrome: Chrome, theme: Theme) -> Panel:
+    """One pane while there is no engine."""
+    if rect.name == "caption" and chrome.caption is not None:
+        return caption(chrome.caption, theme, rect.width, rect.height)
+    if rect.name == "notice":
+        return notice(chrome, theme, rect.width, rect.height)
+    if rect.name == "hud":
+        return empty_hud(chrome, theme, rect.width)
+    if rect.name == "keys":
+        return key_bar(chrome, theme, rect.width)
+    return states.body(chrome, theme, rect.width, rect.height)
+
+
 def compose(state: MonitorState | None, chrome: Chrome, theme: Theme, width: int, height: int) -> Panel:
     """The whole screen, ``height`` rows of ``width`` cells."""
     if width < 1 or height < 1:
@@ -200,16 +217,8 @@ def compose(state: MonitorState | None, chrome: Chrome, theme: Theme, width: int
     if layout.size_class(width, height) == "tiny":
         return too_small(width, height, theme)
     if state is None:
-        rects = layout.whole(width, height - (chrome.caption is not None), "body")
-        panels = {
-            "hud": empty_hud(chrome, theme, width),
-            "body": states.body(chrome, theme, width, rects[1].height),
-            "keys": key_bar(chrome, theme, width),
-        }
-        if chrome.caption is not None:
-            rects = [*_below(rects), Rect("caption", 0, 1, width, 1)]
-            panels["caption"] = caption(chrome.caption, theme, width)
-        return assemble(rects, panels, width, height, theme)
+        rects = _dressed(lambda rows: layout.whole(width, rows, "body"), chrome, theme, width, height)
+        return assemble(rects, {r.name: _draw_unloaded(r, chrome, theme) for r in rects}, width, height, theme)
     scene = Scene.of(state, chrome, theme)
     rects = plan(scene, width, height)
     panels = {rect.name: draw(scene, rect, width, height) for rect in rects}

@@ -9,6 +9,9 @@ from cbtui.view.chrome import Hit
 from cbtui.view.scene import Scene
 from cbtui.view.tiles import shape
 
+LEGEND_GAP = 2
+"""Cells before the last line: it stands beside the legend of the blocks and would read like its end."""
+
 
 def host(scene: Scene, width: int, height: int, *, tiles: bool = False, gutter: bool = False) -> Panel:
     """Heading, slots, a line per parked or moving sequence, and what is left for new prompts."""
@@ -50,7 +53,7 @@ def host(scene: Scene, width: int, height: int, *, tiles: bool = False, gutter: 
     if len(shown) < len(lanes) and lane_room > 0:
         rows.append(RowBuilder(width, dim).put(f"  and {len(lanes) - len(shown)} more"[:width]).done())
     rows += [blank(theme, width)] * (height - 1 - len(rows))
-    rows.append(_left(scene, width, indent))
+    rows.append(_left(scene, width, max(indent, LEGEND_GAP)))
     return Panel(rows[:height], [h for h in hits if h.y < height])
 
 

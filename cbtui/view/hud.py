@@ -8,6 +8,7 @@ from cbtui.theme import Theme
 from cbtui.view.cells import Panel, Part, RowBuilder, Span, choose, clip, keep_parts, width_of
 from cbtui.view.chrome import Chrome, Hit, KeyHint
 from cbtui.view.figures import Figure, hits, latencies, number, ranks
+from cbtui.view.notice import beside_keys
 from cbtui.view.scene import Scene
 
 
@@ -210,16 +211,13 @@ _PLAIN = str.maketrans({"–": "-", "×": "x", "↑": "up", "↓": "down", "←"
 
 
 def key_bar(chrome: Chrome, theme: Theme, width: int) -> Panel:
-    """Key hints, whole or not at all; a notice takes their place from the right."""
+    """Key hints, whole or not at all; a short notice takes their place from the right, see ``cbtui.view.notice``."""
     bg = "panel"
     row = RowBuilder(width, theme.style("text", bg))
     hits: list[Hit] = []
     row.put(" " if width > 1 else "")
-    notice_width = 0
-    notice = ""
-    if chrome.notice:
-        notice = choose((chrome.notice,), max(0, width - 4), theme.glyphs.ellipsis)
-        notice_width = width_of(notice) + 2
+    notice = chrome.notice if beside_keys(chrome, width) else ""
+    notice_width = width_of(notice) + 2 if notice else 0
     parts = [_key_part(hint, theme, bg) for hint in chrome.keys]
     for index, part in enumerate(keep_parts(parts, max(0, width - 2 - notice_width), 2)):
         row.put("  " if index else "")

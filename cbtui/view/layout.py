@@ -1,8 +1,11 @@
 """Which panes a screen of a given size shows, and where. Short screens drop panes in order; tall ones stretch."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 MIN_WIDTH, MIN_HEIGHT = 40, 10
+KEYS = 1
+"""Rows of the key bar. A screen of any size has it: it says how to go on, and how to leave."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,23 +64,22 @@ def rows_for(requests: int) -> int:
 
 
 def _small(width: int, height: int, facts: Facts) -> list[Rect]:
-    keys = 1 if height >= 12 else 0
     batch = 3 if height >= 20 else 2 if height >= 16 else 0
     legend = 1 if height >= 20 else 0
     stream = 1 if height >= 22 else 0
     log = 0
-    timeline = 2 if height >= 18 else 1
+    timeline = 2 if height >= 18 else 1 if height >= 11 else 0
     if height >= 36:
         batch, stream, log, timeline = 4, 5, 5, 4
     map_room = max(1, width - 2 if width < 100 else width - 5)
     need = -(-facts.num_blocks // map_room)
-    spare = height - 1 - keys - batch - stream - log - timeline - legend - 1 - 5
-    most = max(2, min(spare, 5 if height < 30 else height // 4))
+    spare = height - 1 - KEYS - batch - stream - log - timeline - legend - 1 - 5
+    most = max(2 if height >= 8 else 1, min(spare, 5 if height < 30 else height // 4))
     blocks = 1 + min(max(2, need), most) + legend
     difference = 9 if facts.difference and height >= 24 else 0
     if difference:
         stream = log = 0
-    requests = height - 1 - keys - batch - blocks - stream - log - timeline - difference
+    requests = height - 1 - KEYS - batch - blocks - stream - log - timeline - difference
     if requests < 5 and batch:
         requests, batch = requests + batch, 0
     if requests < 3:
@@ -87,7 +89,7 @@ def _small(width: int, height: int, facts: Facts) -> list[Rect]:
         requests, stream = requests - spare, stream + spare
     return column(0, 0, width, [
         ("hud", 1), ("batch", batch), ("blocks", blocks), ("requests", requests), ("stream", stream), ("log", log),
-        ("difference", difference), ("timeline", timeline), ("keys", keys),
+        ("difference", difference), ("timeline", timeline), ("keys", KEYS),
     ])  # fmt: skip
 
 
@@ -155,13 +157,24 @@ def _large(width: int, height: int, facts: Facts) -> list[Rect]:
 
 def two(width: int, height: int, upper: str, lower: str, share: float) -> list[Rect]:
     """Two panes below each other, the upper one with a share of the height and at least six rows."""
-    keys = 1 if height >= 12 else 0
-    room = height - 1 - keys
+    room = height - 1 - KEYS
     top = min(room, max(6, round(room * share))) if room >= 12 else room
-    return column(0, 0, width, [("hud", 1), (upper, top), (lower, room - top), ("keys", keys)])
+    return column(0, 0, width, [("hud", 1), (upper, top), (lower, room - top), ("keys", KEYS)])
+
+
+def below(rects: Sequence[Rect], rows: int) -> list[Rect]:
+    """The same panes with ``rows`` of room between the HUD and the others."""
+    return [Rect(r.name, r.x, r.y + (rows if r.y else 0), r.width, r.height) for r in rects]
+
+
+def over_keys(rects: Sequence[Rect], name: str, rows: int) -> list[Rect]:
+    """The same panes with one more, on the last ``rows`` rows above the key bar, which comes last."""
+    keys = rects[-1]
+    top = keys.y - rows
+    kept = [Rect(r.name, r.x, r.y, r.width, min(r.height, top - r.y)) for r in rects[:-1] if r.y < top]
+    return [*kept, Rect(name, keys.x, top, keys.width, rows), keys]
 
 
 def whole(width: int, height: int, name: str) -> list[Rect]:
     """One pane between HUD and key bar."""
-    keys = 1 if height >= 12 else 0
-    return column(0, 0, width, [("hud", 1), (name, height - 1 - keys), ("keys", keys)])
+    return column(0, 0, width, [("hud", 1), (name, height - 1 - KEYS), ("keys", KEYS)])

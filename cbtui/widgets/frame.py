@@ -94,7 +94,7 @@ class Frame(Widget, can_focus=True):
     @property
     def panes(self) -> tuple[str, ...]:
         """Names of the panes shown, in tab order."""
-        return tuple(rect.name for rect in self._rects if rect.name not in ("keys", "alarm"))
+        return tuple(rect.name for rect in self._rects if rect.name not in ("keys", "alarm", "notice"))
 
     @property
     def _by_row(self) -> dict[int, list[Hit]]:
