@@ -138,11 +138,11 @@ class MonitorApp(App[int], inherit_bindings=False):
             self.play(self.session.launch.scenario)
 
     def play(self, scenario: Scenario) -> None:
-        """Begins a scenario and shows what it is about."""
+        """Begins a scenario and shows what it is about, in the views its captions speak of."""
         if self.player.begin(scenario):
             self.change(
                 mode=scenario.mode, past=None, frozen=False, filter="", difference=False, maximised=None, mark=None,
-                map_view=scenario.map_view or self.chrome.map_view,
+                map_view=scenario.map_view or MAP_VIEWS[0], map_order=MAP_ORDERS[0], order=ORDERS[0],
             )  # fmt: skip
 
     # ---- drawing

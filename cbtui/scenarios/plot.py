@@ -127,7 +127,7 @@ class Scenario:
         config: fields of the engine's configuration.
         host_blocks: blocks of the host pool, whatever a block takes in this model; 0 for none.
         rate: suggested steps per second.
-        mode: the mode shown, 1 to 6. map_view: the view of the block map, "" leaves it.
+        mode: the mode shown, 1 to 6. map_view: the view of the block map, "" for owners.
     """
 
     name: str

@@ -21,11 +21,14 @@ Answer = TypeVar("Answer")
 
 COLUMN_WIDTH = 90
 """Below this many columns the fields of a dialog stand below each other."""
+TIGHT_WIDTH, TIGHT_HEIGHT = 60, 18
+"""On a smaller screen the line that says how to close a dialog may be out of sight: its frame says so too."""
 CSS = """
 Dialog { align: center middle; background: $cb-bg 74%; }
 Dialog > .frame {
     width: 94; max-width: 100%; height: auto; max-height: 100%; padding: 0 2;
     background: $cb-panel; color: $cb-text; border: round $cb-faint; scrollbar-size-vertical: 1;
+    border-subtitle-color: $cb-muted; border-subtitle-background: $cb-panel;
     scrollbar-color: $cb-faint; scrollbar-background: $cb-panel; scrollbar-color-hover: $cb-muted;
     scrollbar-background-hover: $cb-panel; scrollbar-background-active: $cb-panel;
 }
@@ -130,6 +133,8 @@ class Dialog(ModalScreen[Answer]):
     def on_resize(self) -> None:
         self.set_class(self.size.height < self.GAP_HEIGHT, "-low")
         self.set_class(self.size.width < COLUMN_WIDTH, "-column")
+        tight = self.size.width < TIGHT_WIDTH or self.size.height < TIGHT_HEIGHT
+        self.query_one(".frame").border_subtitle = "esc closes" if tight else ""
 
     def dismiss(self, result: Answer | None = None) -> AwaitComplete:
         """Closes it with an answer; a second answer, typed before it was gone, is dropped."""

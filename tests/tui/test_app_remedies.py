@@ -32,6 +32,18 @@ async def test_ctrl_c_quits_from_every_dialog(tmp_path, key):
         assert play.app.return_code == 0 and not play.app.is_running
 
 
+@pytest.mark.parametrize("key", ["a", "A", "comma", "e", "n", "b", "X", "question_mark", "r"])
+async def test_a_dialog_says_how_to_close_it_on_the_smallest_screen(tmp_path, key):
+    async with playing(tmp_path, size=(40, 10)) as play:
+        await play.add(1, tokens=40)
+        await play.press(key)
+        await play.tick()
+        assert "esc closes" in said(play)
+        await play.pilot.resize_terminal(120, 36)
+        await play.pilot.pause()
+        assert "─ esc closes ─╯" not in rendered(play)
+
+
 @pytest.mark.parametrize("size", [(120, 36), (80, 24)])
 async def test_a_refused_value_is_named_with_what_to_try(tmp_path, size):
     async with playing(tmp_path, size=size) as play:

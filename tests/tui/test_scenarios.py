@@ -1,5 +1,6 @@
 """Scenarios in the application: begun, paused at captions, left, begun again, chosen from the list."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -88,6 +89,24 @@ async def test_it_goes_by_steps_pauses_at_captions_and_is_over(own):
         await play.tick(50)
         assert play.app.player.over and "N next" in line(play) and "R again" in line(play)
         assert [story.ended > 0 for story in play.app.session.state.stories.values()] == [True, True]
+
+
+async def test_it_begins_in_its_own_views_whatever_was_remembered(own):
+    (own / "settings.toml").write_text('order = "blocks"\nmap_view = "age"\nmap_order = "physical"\n')
+    async with playing(own) as play:
+        chrome = play.app.chrome
+        assert (chrome.map_view, chrome.map_order, chrome.order) == ("age", "physical", "blocks")
+        await begin(play, own)
+        chrome = play.app.chrome
+        assert (chrome.map_view, chrome.map_order, chrome.order) == ("owner", "auto", "attention")
+        await play.press("v")
+        scene = read_scenario(own / "scenarios" / "scene.toml")
+        play.app.play(replace(scene, map_view="fill"))
+        assert play.app.chrome.map_view == "fill"
+        play.app.play(scene)
+        assert play.app.chrome.map_view == "owner"
+        kept = play.app.store.settings
+        assert (kept.map_view, kept.map_order, kept.order) == ("state", "physical", "blocks")
 
 
 async def test_paused_or_stepped_by_hand_it_is_the_same(own):
