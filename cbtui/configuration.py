@@ -80,13 +80,16 @@ def read(name: str, text: str, now: Any) -> Any:
         value: Any = None
     elif isinstance(now, bool):
         if text.lower() not in ("on", "off"):
-            raise ConfigError(f"{name} must be on or off, not {text!r}")
+            raise ConfigError(f"{name} cannot be {text!r}: {limits_of(name)}")
         value = text.lower() == "on"
     elif isinstance(now, str):
         value = text
     else:
         value = _number(name, text, whole=isinstance(now, int))
-    check_field(name, value)
+    try:
+        check_field(name, value)
+    except ConfigError:
+        raise ConfigError(f"{name} cannot be {text!r}: {limits_of(name)}") from None
     return value
 
 
@@ -94,9 +97,15 @@ def _number(name: str, text: str, *, whole: bool) -> int | float:
     try:
         return int(text) if whole else float(text)
     except ValueError:
-        rule = RULES[name]
-        say = f"{name} cannot be {text!r}: it must be {rule.range}; {rule.advice}".replace("None", AUTO)
-        raise ConfigError(say) from None
+        raise ConfigError(f"{name} cannot be {text!r}: {limits_of(name)}") from None
+
+
+def limits_of(name: str) -> str:
+    """What a field may be and what to try, in words for people who write ``auto``, ``on`` and ``off``."""
+    rule = RULES[name]
+    if rule.ok(True) and not rule.ok(1):
+        return f"it must be on or off{f', or {AUTO}' if rule.ok(None) else ''}"
+    return f"it must be {rule.range}; {rule.advice}".replace("None", AUTO)
 
 
 def judge(

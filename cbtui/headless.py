@@ -56,15 +56,17 @@ def generate(choices: Choices, *, as_json: bool = False) -> int:
         loaded = load_model(choices, line, ask_fetch)
     blueprint = plan_engine(loaded, choices.config)
     _tell(loaded, blueprint.notices)
+    prompts = [prompt_ids(loaded.tokenizer, spec) for spec in specs]
+    _tell_cut(specs, prompts, blueprint.config.max_length.value)
     manager = ContinuousBatchingManager(loaded.model, blueprint=blueprint)
     with LoadLine() as line:
         warm_up(manager, line)
     manager.start()
     try:
         if len(specs) == 1 and specs[0].copies == 1 and not as_json and sys.stdout.isatty():
-            code = _stream(manager, loaded.tokenizer, specs[0])
+            code = _stream(manager, loaded.tokenizer, specs[0], prompts[0])
         else:
-            code = _batch(manager, loaded.tokenizer, specs, as_json)
+            code = _batch(manager, loaded.tokenizer, specs, prompts, as_json)
     except BaseException:
         if manager.is_running():
             manager.stop(block=True, timeout=10.0, hard_stop=True)
@@ -98,6 +100,8 @@ def once(choices: Choices, size: tuple[int, int], theme: str, ascii: bool, mode:
         loaded = load_model(choices, line, ask_fetch)
     monitor = Offscreen(loaded, choices.config)
     _tell(loaded, monitor.notices)
+    prompts = [prompt_ids(loaded.tokenizer, spec) for spec in specs]
+    _tell_cut(specs, prompts, monitor.engine.config.max_length.value)
     for spec in specs:
         monitor.add(spec)
     monitor.run(steps)
@@ -120,6 +124,28 @@ def _tell(loaded: "Loaded", notices: Sequence[str]) -> None:
         print(f"note: {notice}", file=sys.stderr)
 
 
+def _tell_cut(specs: Sequence[RequestSpec], prompts: Sequence[Sequence[int]], limit: int | None) -> None:
+    """Says before anything is computed that requests ask for more tokens than the model has positions for.
+
+    Args:
+        prompts: their tokens. limit: positions of the model, None for no limit.
+    """
+    if limit is None:
+        return
+    asked = [(spec.max_new_tokens, len(ids)) for spec, ids in zip(specs, prompts, strict=True)]
+    cut = [(new, size) for new, size in asked if size <= limit < size + new]
+    if not cut:
+        return
+    new, size = cut[0]
+    others = f" ({count(len(cut) - 1, 'more request')} likewise)" if len(cut) > 1 else ""
+    print(
+        f"note: max_new_tokens={new} is more than this model can write: it has {limit} positions, which leaves "
+        f"{limit - size} new tokens after a prompt of {size}; ask for at most that many, or take a model with more "
+        f"positions{others}",
+        file=sys.stderr,
+    )
+
+
 def prompt_ids(tokenizer: Any, spec: RequestSpec) -> list[int]:
     """The tokens of a request's prompt."""
     return list(spec.prompt_ids) or encode(tokenizer, spec.text, spec.chat)
@@ -134,10 +160,11 @@ def _from_standard_input(choices: Choices) -> tuple[RequestSpec, ...]:
     return (replace(choices.spec, text=text),)
 
 
-def _batch(manager: Any, tokenizer: Any, specs: Sequence[RequestSpec], as_json: bool) -> int:
+def _batch(
+    manager: Any, tokenizer: Any, specs: Sequence[RequestSpec], prompts: Sequence[Sequence[int]], as_json: bool
+) -> int:
     jobs: list[_Job] = []
-    for spec in specs:
-        ids = prompt_ids(tokenizer, spec)
+    for spec, ids in zip(specs, prompts, strict=True):
         for copy in range(spec.copies):
             try:
                 jobs.append(_Job(spec, submit(manager.add_request, spec, ids, copy, streaming=False)))
@@ -239,12 +266,12 @@ def record_of(
     return record
 
 
-def _stream(manager: Any, tokenizer: Any, spec: RequestSpec) -> int:
+def _stream(manager: Any, tokenizer: Any, spec: RequestSpec, ids: Sequence[int]) -> int:
     """One request, its text written as it comes."""
     from engine.detokenize import TextStream
 
     try:
-        request_id = submit(manager.add_request, spec, prompt_ids(tokenizer, spec), streaming=True)
+        request_id = submit(manager.add_request, spec, ids, streaming=True)
     except RequestError as error:
         print(f"cbtui: refused: {_why(str(error))}", file=sys.stderr)
         return FAILED

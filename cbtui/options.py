@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
+from cbtui.configuration import limits_of
 from cbtui.forms import optional_seed, real, whole
 from cbtui.launch import RequestSpec
 from cbtui.view.layout import MIN_HEIGHT, MIN_WIDTH
@@ -235,9 +236,8 @@ def read_config(values: Mapping[str, Any]) -> dict[str, Any]:
         try:
             check_field(item.name, found[item.name])
         except ConfigError as error:
-            if isinstance(item.default, bool):
-                raise OptionError(f"--{item.name.replace('_', '-')} {given}: must be ON or OFF.") from error
-            raise OptionError(f"--{item.name.replace('_', '-')} {given}: {error}.") from error
+            limits = "must be ON or OFF" if isinstance(item.default, bool) else limits_of(item.name)
+            raise OptionError(f"--{item.name.replace('_', '-')} {given}: {limits}.") from error
     return found
 
 

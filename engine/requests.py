@@ -11,7 +11,7 @@ from typing import Any
 from engine.core.errors import RequestError
 from engine.core.request import Request, SamplingParams
 from engine.inputs import token_ids
-from engine.sampling_rules import check_value, id_sequences, token_biases
+from engine.sampling_rules import check_value, id_sequences, token_biases, too_many_at_least
 
 # Short names of per-request values.
 ALIASES = {
@@ -234,9 +234,11 @@ class RequestBuilder:
 
         chosen = any(name in given for name in ("temperature", "top_k", "top_p", "min_p"))
         do_sample = given.get("do_sample", True if chosen else bool(self._default("do_sample", False)))
-        shortest = max(pick("min_new_tokens", 0), pick("min_length", 0) - prompt)
+        least = {"min_new_tokens": pick("min_new_tokens", 0), "min_length": pick("min_length", 0) - prompt}
+        name = max(least, key=least.__getitem__)
+        shortest = least[name]
         if shortest > new_tokens and ("min_new_tokens" in given or "min_length" in given):
-            raise RequestError(f"min_new_tokens={shortest} is more than the {new_tokens} new tokens allowed")
+            raise too_many_at_least(f"{name}={pick(name, 0)}", shortest, new_tokens, prompt, self.limits.max_length)
         banned = id_sequences("bad_words_ids", pick("bad_words_ids", ()), vocab)
         banned += tuple((token,) for token in _ids("suppress_tokens", pick("suppress_tokens", ())))
         logprobs = pick("logprobs", self.return_logprobs)

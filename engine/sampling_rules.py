@@ -84,6 +84,20 @@ def check_value(name: str, value: Any, vocab_size: int) -> Any:
     return value
 
 
+def too_many_at_least(
+    what: str, shortest: int, new_tokens: int, prompt: int, max_length: int | None
+) -> RequestError:
+    """The error for ``what``, which asks for at least ``shortest`` new tokens where only ``new_tokens`` are allowed.
+
+    Args:
+        prompt: tokens of the prompt. max_length: positions of the model, None for no bound.
+    """
+    if max_length is not None and shortest > max_length - prompt:
+        left = f"the model has {max_length} positions, which leaves {max_length - prompt} new tokens"
+        return RequestError(f"{what} is too much: {left} after a prompt of {prompt}; ask for at most that many")
+    return RequestError(f"{what} is more than the {new_tokens} new tokens allowed; lower it or raise max_new_tokens")
+
+
 def id_sequences(name: str, value: Any, vocab_size: int) -> tuple[tuple[int, ...], ...]:
     """Non-empty sequences of token ids, for example words that may not be produced.
 

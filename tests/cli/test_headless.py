@@ -95,6 +95,23 @@ def test_a_refusal_names_the_request_once_and_one_is_singular(here: Command, tin
     assert "1 request, 1 token in " in here(*given, "--max-new-tokens", "1").stderr
 
 
+def test_more_tokens_than_the_model_has_positions_for_are_told_before_they_are_computed(
+    here: Command, tiny_folder: Path, tmp_path: Path
+) -> None:
+    given = ("generate", "--model", tiny_folder, "--num-blocks", "256", "--page-size", "4", "--prompt", "ab")
+    result = here(*given, "--max-new-tokens", "100000", "--prompt", "abc", "--json")
+    told = (
+        "note: max_new_tokens=100000 is more than this model can write: it has 512 positions, which leaves 508 new "
+        "tokens after a prompt of 4; ask for at most that many, or take a model with more positions "
+        "(1 more request likewise)"
+    )
+    assert told in result.stderr.splitlines() and result.returncode == 0
+    assert [len(json.loads(line)["tokens"]) for line in result.stdout.splitlines()] == [508, 507]
+    assert "positions" not in here(*given, "--max-new-tokens", "4").stderr
+    frame = here("--once", *given[1:], "--max-new-tokens", "600", "--steps", "1")
+    assert "max_new_tokens=600" in frame.stderr and "508 new tokens" in frame.stderr
+
+
 def test_a_hard_stop_reads_as_words_at_the_screen_and_keeps_its_class_in_the_output() -> None:
     error = "RuntimeError: hard stop before this request was complete"
     output = GenerationOutput("x", (1,), error=error, finish_reason=FinishReason.STOPPED)

@@ -84,6 +84,8 @@ def test_engine_values_arrive_with_their_types() -> None:
         ("page_size", "2", "int >= 4"),
         ("page_size", "many", "int >= 4"),
         ("scheduler_type", "lifo", "one of fifo, prefill_first"),
+        ("num_blocks", "-3", "it must be an int >= 1 or auto; auto sizes the pool from free memory"),
+        ("use_async_batching", "7", "it must be on or off, or auto"),
         ("safety_margin", "1.5", r"share in \[0, 1\]"),
         ("allow_block_sharing", "perhaps", "must be ON or OFF"),
         ("temperature", "-1", "at least 0"),

@@ -58,6 +58,24 @@ async def test_a_refused_value_is_named_with_what_to_try(tmp_path, size):
         assert "nothing applied: 1 refused ^r reset field esc discard" in said(play)
 
 
+@pytest.mark.parametrize(
+    ("field", "text", "words"),
+    [
+        ("max_batch_tokens", "-3", "'-3': it must be an int >= 1 or auto; auto sizes it from free memory"),
+        ("num_blocks", "0", "'0': it must be an int >= 1 or auto; auto sizes the pool from free memory"),
+        ("safety_margin", "7", "'7': it must be a share in [0, 1] or auto; 0 turns the margin off"),
+        ("allow_block_sharing", "perhaps", "'perhaps': it must be on or off"),
+        ("allow_block_sharing", "auto", "'auto': it must be on or off"),
+    ],
+)
+async def test_limits_are_told_in_the_words_the_editor_takes(tmp_path, field, text, words):
+    async with playing(tmp_path) as play:
+        await play.press("comma")
+        play.app.screen.query_one(f"#{field}", Input).value = text
+        await play.pilot.pause()
+        assert f"{field} cannot be {words}" in said(play) and "None" not in said(play)
+
+
 @pytest.mark.parametrize("size", [(120, 36), (80, 24)])
 async def test_a_request_that_would_be_refused_stays_in_the_dialog(tmp_path, size):
     async with playing(tmp_path, size=size) as play:
