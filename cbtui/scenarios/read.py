@@ -57,7 +57,7 @@ def _tables(value: Any) -> str | None:
 
 def _length(text: str) -> int:
     """Characters of a caption once its figures are filled in, about."""
-    return len(re.sub(r"\{[^}]*\}", "123", text))
+    return len(re.sub(r"\{[^}:]*(?::([^}]*))?\}", lambda field: f"123 {field[1]}s" if field[1] else "123", text))
 
 
 def _sentence(most: int) -> Check:

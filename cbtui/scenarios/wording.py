@@ -14,17 +14,19 @@ class FigureError(ValueError):
     """A caption asks for a figure that does not exist."""
 
 
-def fields_of(text: str) -> list[str]:
-    """The names between braces, in order."""
+def fields_of(text: str) -> list[tuple[str, str]]:
+    """The names between braces, in order, each with the noun behind its colon, "" for none."""
     try:
-        return [name for _, name, _, _ in Formatter().parse(text) if name is not None]
+        return [(name, noun or "") for _, name, noun, _ in Formatter().parse(text) if name is not None]
     except ValueError as error:
         raise FigureError(f"{error}; a brace itself is written twice") from error
 
 
 def check_text(text: str, members: Mapping[str, Sequence[str]]) -> None:
     """Raises ``FigureError`` for a figure that does not exist. ``members``: ids by the name of a request or group."""
-    for name in fields_of(text):
+    for name, noun in fields_of(text):
+        if noun and not noun.replace(" ", "").isalpha():
+            raise FigureError(f"{{{name}:{noun}}}: behind the colon stands what is counted, for example step")
         first, dot, last = name.rpartition(".") if "." in name else (name, "", "")
         if first == "key":
             if last not in BY_ID:
@@ -38,12 +40,13 @@ def check_text(text: str, members: Mapping[str, Sequence[str]]) -> None:
 
 
 def word(text: str, sight: Sight, members: Mapping[str, Sequence[str]], keys: Mapping[str, tuple[str, ...]]) -> str:
-    """A caption with its figures filled in."""
+    """A caption with its figures filled in; ``{gap:step}`` becomes "1 step" or "3 steps"."""
     out = []
-    for literal, name, _, _ in Formatter().parse(text):
+    for literal, name, noun, _ in Formatter().parse(text):
         out.append(literal)
         if name is not None:
-            out.append(_written_out(value_of(name, sight, members, keys)))
+            value = value_of(name, sight, members, keys)
+            out.append(_written_out(value) + (f" {noun}{'' if value == 1 else 's'}" if noun else ""))
     return "".join(out)
 
 

@@ -13,6 +13,7 @@ from cbtui.scenarios.plot import EVENTS, Part, When
 from cbtui.scenarios.prompts import frame_of, prepare, prompt_of
 from cbtui.scenarios.read import read_scenario
 from tests.cli.tiny_files import make_tokenizer
+from tests.scenarios.run import play, tiny_loaded
 
 HEAD = 'title = "A title"\nteaches = "What it teaches, in a sentence."\n'
 REQUEST_A = '[[requests]]\nname = "A"\ntext = "Hello"\nmax_new_tokens = 4\n'
@@ -91,6 +92,7 @@ MISTAKES = [
     (SMALLEST + '[[commands]]\ncancel = "A"\n', "commands, number 1: give either at (a step) or when (an event)"),
     (HEAD + REQUEST_A + CAPTION.replace("{step}", "{speed}"), "text: {speed} is no figure; there are step"),
     (HEAD + REQUEST_A + CAPTION.replace("{step}", "{A.speed}"), "{A.speed}: A has no figure 'speed'; there are prompt"),
+    (HEAD + REQUEST_A + CAPTION.replace("{step}", "{step:>4}"), "{step:>4}: behind the colon stands what is counted"),
     (HEAD + REQUEST_A + CAPTION.replace("{step}", "{key.fly}"), "{key.fly}: there is no action 'fly'"),
     (HEAD + REQUEST_A + CAPTION.replace("{step}", "{step"), "captions, number 1: text: "),
     (HEAD + REQUEST_A + CAPTION.replace("Step", "Step by step " * 7), "characters; add short, of at most 74"),
@@ -157,6 +159,24 @@ def test_the_names_of_events_and_figures_do_not_collide():
     assert not set(ENGINE) & set(EVENTS) - {"refused", "cancelled"}
     assert all(words for words in EVENTS.values())
     assert "key" not in {*ENGINE, *REQUEST, *GROUP}
+
+
+def test_a_counted_noun_is_singular_for_one_only(tmp_path):
+    words = "{A.output:new token}, {A.prompt:token}, {A.blocks:block}, {evictions:eviction}"
+    text = SMALLEST.replace("Step {step}", words)
+    told = play(read_scenario(write(tmp_path, text)), tiny_loaded()).told
+    assert [words for _, words in told] == [("1 new token, 7 tokens, 1 block, 0 evictions",)]
+
+
+def test_a_counted_noun_takes_room_in_a_caption(tmp_path):
+    for noun, fits in (("", True), (":token", False)):
+        caption = CAPTION.replace("Step {step}", "x" * 70 + "{step" + noun + "}")
+        path = write(tmp_path, HEAD + REQUEST_A + caption)
+        if fits:
+            assert read_scenario(path).captions
+        else:
+            with pytest.raises(ScenarioError, match="text has 80 characters; add short"):
+                read_scenario(path)
 
 
 def part(**fields):

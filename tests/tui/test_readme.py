@@ -27,6 +27,7 @@ def test_the_example_of_a_scenario_is_played_to_its_end(tmp_path: Path) -> None:
     scenario = read_scenario(path)
     run = play(scenario, loaded_for("demo"))
     assert [moment.caption for moment, _ in run.told] == list(range(len(scenario.captions)))
+    assert run.told[-1][1] == ("A wrote 60 tokens, and no two of them were more than 1 step apart",)
 
 
 def test_figures_the_readme_names_exist() -> None:
