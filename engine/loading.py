@@ -1,20 +1,25 @@
 """From a model name to a model that can run: names, devices, dtypes, and one clear sentence for every failure."""
 
+import json
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from engine.core.errors import ConfigError, LoadError
-from engine.models.devices import Choice, check_attention, check_download, choose_device
+from engine.models.devices import Choice, check_attention, check_download, choose_device, choose_dtype
 from engine.models.find import Place, find
 from engine.models.known import KnownModel
 from engine.models.opening import open_folder, open_gguf
 from engine.models.progress import LoadProgress, Reporter
+from engine.models.weights import check_weights, count_weights
 
 if TYPE_CHECKING:
     from engine.parallel.loading import Together
+    from engine.run.fast.build import Compilation
 
+KERNELS = "compiling the CPU kernels"
 ATTENTION = ("auto", "eager", "sdpa", "flash_attention_2", "flash_attention_3")
 
 
@@ -84,15 +89,19 @@ def load(
         return find(name, reporter, trust_remote_code, allow_fetch, cache, room=room)
 
     place = look() if together is None else together.place(look)
-    if place.gguf:
-        if together is not None:
-            together.check(place, None)
-        opened = open_gguf(place, chosen_device.value, dtype, attn, reporter)
-    else:
-        opened = open_folder(place, chosen_device.value, dtype, attn, trust_remote_code, reporter, together)
-    facts = _facts(opened.model, place.name)
-    if together is None:
-        _prepare_kernels(opened.model, reporter)
+    kernels = _begin_kernels(place, chosen_device.value, dtype) if together is None else None
+    with kernels or nullcontext():
+        reporter.beside = KERNELS if kernels is not None else ""
+        if place.gguf:
+            if together is not None:
+                together.check(place, None)
+            opened = open_gguf(place, chosen_device.value, dtype, attn, reporter)
+        else:
+            opened = open_folder(place, chosen_device.value, dtype, attn, trust_remote_code, reporter, together)
+        facts = _facts(opened.model, place.name)
+        reporter.beside = ""
+        if together is None:
+            _prepare_kernels(opened.model, reporter, kernels)
     reporter.report("ready", f"{place.name} on {chosen_device.value} in {opened.dtype.value}", 1.0)
     return Loaded(
         model=opened.model,
@@ -132,11 +141,40 @@ def chat_prompt(tokenizer: Any, text: str, enabled: bool = True) -> list[int]:
     return list(tokenizer(text)["input_ids"])
 
 
-def _prepare_kernels(model: Any, reporter: Reporter) -> None:
-    """The first start on a machine compiles the kernels for its processor, which may take longer than all the rest."""
+def _begin_kernels(place: Place, device: str, dtype: str) -> "Compilation | None":
+    """The first start on a machine compiles the kernels for its processor; it begins before the weights are read.
+
+    Whatever is wrong with the folder is told by what reads it: here nothing begins then. Nor does it for a GGUF file.
+    """
+    from engine.run.fast.choose import begin_kernels
+
+    if device != "cpu":
+        return None
+    try:
+        kind = json.loads((place.path / "config.json").read_text(encoding="utf-8"))["model_type"]
+        chosen = choose_dtype(dtype, device, count_weights(check_weights(place.path)))
+    except (OSError, ValueError, LookupError, TypeError, LoadError):
+        return None
+    return begin_kernels(kind, chosen.value)
+
+
+def _prepare_kernels(model: Any, reporter: Reporter, begun: "Compilation | None") -> None:
+    """Waits for the kernels that were begun, and compiles what is still missing.
+
+    A compiler that fails is not told here: ``choose_forward`` says what runs instead, and why.
+    """
+    from engine.run.fast.build import BuildError
     from engine.run.fast.choose import prepare_kernels
 
-    prepare_kernels(model, lambda: reporter.report("compiling", "the CPU kernels: once, later starts find them"))
+    def waiting() -> None:
+        reporter.report("compiling", f"{KERNELS.removeprefix('compiling ')}: once, later starts find them")
+
+    if begun is not None:
+        try:
+            begun.finish(waiting)
+        except BuildError:
+            return
+    prepare_kernels(model, waiting)
 
 
 def _facts(model: Any, name: str) -> Any:

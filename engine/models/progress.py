@@ -31,7 +31,11 @@ class LoadProgress:
 
 
 class Reporter:
-    """Counts the seconds of a load and calls the callback, which may raise ``LoadCancelled``."""
+    """Counts the seconds of a load and calls the callback, which may raise ``LoadCancelled``.
+
+    Attributes:
+        beside: what goes on at the same time, told with every detail; "" for nothing.
+    """
 
     def __init__(
         self, callback: Callable[[LoadProgress], None] | None = None, clock: Callable[[], float] = time.perf_counter
@@ -40,6 +44,7 @@ class Reporter:
         self._clock = clock
         self._began = self._phase_began = clock()
         self._phase = ""
+        self.beside = ""
 
     @property
     def seconds(self) -> float:
@@ -51,6 +56,8 @@ class Reporter:
         now = self._clock()
         if phase != self._phase:
             self._phase, self._phase_began = phase, now
+        if self.beside:
+            detail = f"{detail}, {self.beside}"
         if self._callback is not None:
             self._callback(LoadProgress(phase, detail, now - self._began, now - self._phase_began, fraction))
 

@@ -1,6 +1,5 @@
-"""Which forward pass is chosen, what a person is told when it is not the quickest, and how the kernels are built."""
+"""Which forward pass is chosen, and what a person is told when it is not the quickest."""
 
-import subprocess
 import warnings
 
 import pytest
@@ -13,14 +12,11 @@ from engine.core.errors import ConfigError
 from engine.core.groups import group_layers
 from engine.core.layout import CacheLayout
 from engine.core.options import ContinuousBatchingConfig
-from engine.loading import load
-from engine.models.progress import LoadCancelled
 from engine.run.facts import inspect_model
 from engine.run.fast import build, choose, packed_modules
 from engine.run.fast.native import NativeForward
 from engine.run.fast.spec import UnknownModel, read_spec
 from engine.run.kv_store import KVStore
-from tests.cli.tiny_files import make_folder
 from tests.run.fast_tools import model_of, need_kernels, prompts_of, run
 from tests.tiny import reference, tiny_model
 
@@ -156,107 +152,6 @@ class TestUnknownModels:
         mixed.model.layers[0].mlp.to(torch.bfloat16)
         with pytest.raises(UnknownModel, match="of one type"):
             read_spec(mixed)
-
-
-class TestBuild:
-    def test_compiled_once_then_found_and_told_when_damaged(self, tmp_path, monkeypatch):
-        need_kernels(torch.float32)
-        first = build.load_kernels(torch.float32, cache=tmp_path)
-        monkeypatch.setattr(build.subprocess, "Popen", lambda *_, **__: pytest.fail("compiled again"))
-        again = build.load_kernels(torch.float32, cache=tmp_path, waiting=lambda: pytest.fail("nothing to wait for"))
-        assert again.vector_length() == first.vector_length()
-        (library,) = tmp_path.iterdir()
-        copy = tmp_path / "other"
-        copy.mkdir()
-        (copy / library.name).write_bytes(b"not a library")
-        with pytest.raises(build.BuildError, match="cannot build or load"):
-            build.load_kernels(torch.float32, cache=copy)
-
-    def test_the_compilers_error_is_told(self, tmp_path):
-        need_kernels(torch.float32)
-        with pytest.raises(build.BuildError, match="error"):
-            build.load_kernels(torch.float32, arch=("-march=no-such-machine",), cache=tmp_path)
-        assert list(tmp_path.iterdir()) == []
-
-    def slow_compiler(self, tmp_path, monkeypatch):
-        """Takes the compiler's place and never ends by itself; the file it names shows that it began."""
-        script = tmp_path / "slow-c++"
-        script.write_text("#!/bin/sh\nexec sleep 600\n")
-        script.chmod(0o755)
-        monkeypatch.setattr(build.shutil, "which", lambda name: str(script))
-        started = []
-        popen = subprocess.Popen
-
-        def remember(*arguments, **options):
-            started.append(popen(*arguments, **options))
-            return started[-1]
-
-        monkeypatch.setattr(build.subprocess, "Popen", remember)
-        return started
-
-    def test_a_compiler_that_hangs_is_given_up(self, tmp_path, monkeypatch):
-        started = self.slow_compiler(tmp_path, monkeypatch)
-        monkeypatch.setattr(build, "_TIMEOUT", 0.0)
-        monkeypatch.setattr(build, "_BEAT", 0.01)
-        with pytest.raises(build.BuildError, match="more than 0 s"):
-            build.load_kernels(torch.float32, cache=tmp_path / "kernels")
-        assert started[0].returncode is not None
-        assert list((tmp_path / "kernels").iterdir()) == []
-
-    def test_who_waits_is_told_and_may_end_it(self, tmp_path, monkeypatch):
-        started = self.slow_compiler(tmp_path, monkeypatch)
-        monkeypatch.setattr(build, "_BEAT", 0.01)
-        beats = []
-
-        def waiting():
-            beats.append(len(started))
-            if len(beats) == 4:
-                raise LoadCancelled
-
-        with pytest.raises(LoadCancelled):
-            build.load_kernels(torch.float32, cache=tmp_path / "kernels", waiting=waiting)
-        assert beats == [0, 1, 1, 1], "told before the compiler begins, then while it runs"
-        assert started[0].returncode is not None
-        assert list((tmp_path / "kernels").iterdir()) == []
-
-    def test_loading_tells_of_the_compilation_and_of_nothing_else(self, tmp_path, monkeypatch):
-        need_kernels(torch.float32)
-        monkeypatch.setattr(build.platformdirs, "user_cache_path", lambda name: tmp_path)
-        make_folder(tmp_path / "model")
-        phases = []
-        for _ in range(2):
-            reports = []
-            load(str(tmp_path / "model"), device="cpu", dtype="float32", progress=reports.append)
-            phases.append(list(dict.fromkeys(report.phase for report in reports)))
-        assert phases == [["looking", "reading", "compiling", "ready"], ["looking", "reading", "ready"]]
-
-    def test_a_cache_folder_that_cannot_be_made(self, tmp_path):
-        need_kernels(torch.float32)
-        blocked = tmp_path / "file"
-        blocked.write_text("")
-        with pytest.raises(build.BuildError, match="cannot build or load"):
-            build.load_kernels(torch.float32, cache=blocked / "kernels")
-
-    def test_element_types(self):
-        with pytest.raises(build.BuildError, match="float16"):
-            build.load_kernels(torch.float16)
-
-    @pytest.mark.slow
-    @pytest.mark.parametrize("arch", [("-O2",), ("-mavx2", "-mfma"), ("-march=x86-64-v4",)])
-    @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-    def test_every_instruction_set_gives_the_same_tokens(self, tmp_path, arch, dtype):
-        """What an older machine of this kind would compile; those with more than this one has are skipped."""
-        need_kernels(dtype)
-        if arch == ("-march=x86-64-v4",) and torch.backends.cpu.get_cpu_capability() != "AVX512":
-            pytest.skip("no AVX-512 here")
-        library = build.load_kernels(dtype, arch=arch, cache=tmp_path)
-        for kind in ("llama", "gemma2", "qwen3"):
-            for shape in ({}, {"head_dim": 64}):
-                model, prompts = model_of(kind, **shape).to(dtype), prompts_of(kind, (3, 40))
-                answers, _ = run(model, prompts, 10, "fast")
-                with pytest.MonkeyPatch.context() as patch:
-                    patch.setattr(choose, "load_kernels", lambda _: library)
-                    assert run(model, prompts, 10, "fast")[0] == answers
 
 
 class TestUse:

@@ -13,7 +13,9 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from typing import Self
 
 import platformdirs
 import torch
@@ -21,6 +23,8 @@ import torch
 _SOURCES = Path(__file__).parent / "kernels"
 _COMPILERS = ("c++", "g++", "clang++")
 _FLAGS = ("-std=c++17", "-O3", "-fno-math-errno", "-fopenmp", "-shared", "-fPIC")
+_PREFIX = "building-"
+"""Of the folders compilers write into."""
 _TIMEOUT = 300.0
 _BEAT = 0.2
 """Seconds between two calls of ``waiting``."""
@@ -51,6 +55,34 @@ def load_kernels(
     Raises:
         BuildError: no compiler, a failed compilation, or a folder that cannot be written.
     """
+    command, library = _plan(dtype, arch, cache)
+    waiting = waiting or _wait_in_silence
+    try:
+        if not library.exists():
+            waiting()
+            with Compilation(command, library) as compilation:
+                compilation.finish(waiting)
+        return ctypes.CDLL(str(library))
+    except OSError as error:
+        raise BuildError(f"cannot build or load {library}: {error}") from error
+
+
+def begin_kernels(
+    dtype: torch.dtype, *, arch: tuple[str, ...] = ("-march=native",), cache: Path | None = None
+) -> "Compilation | None":
+    """The compiler at work for what ``load_kernels`` will ask for, so that the caller can do something else meanwhile.
+
+    None when it is compiled already, or cannot be: ``load_kernels`` says why.
+    """
+    with suppress(BuildError, OSError):
+        command, library = _plan(dtype, arch, cache)
+        if not library.exists():
+            return Compilation(command, library)
+    return None
+
+
+def _plan(dtype: torch.dtype, arch: tuple[str, ...], cache: Path | None) -> tuple[list[str], Path]:
+    """The compiler's command, without source and output, and where the library belongs."""
     element = {torch.float32: "float", torch.bfloat16: "bf16"}.get(dtype)
     if element is None:
         raise BuildError(f"the kernels compute in float32 and bfloat16, not in {str(dtype).removeprefix('torch.')}")
@@ -59,44 +91,64 @@ def load_kernels(
         raise BuildError(f"no C++ compiler found (looked for {', '.join(_COMPILERS)})")
     command = [compiler, *_FLAGS, *arch, f"-DELEMENT={element}"]
     folder = cache if cache is not None else platformdirs.user_cache_path("cbtui") / "kernels"
-    library = folder / f"fast-{element}-{_fingerprint(command)}.so"
-    try:
-        if not library.exists():
-            _compile(command, library, waiting or _wait_in_silence)
-        return ctypes.CDLL(str(library))
-    except OSError as error:
-        raise BuildError(f"cannot build or load {library}: {error}") from error
+    return command, folder / f"fast-{element}-{_fingerprint(command)}.so"
 
 
-def _compile(command: list[str], library: Path, waiting: Waiting) -> None:
-    """Compiles into a file of its own and renames it, so that two processes may build at once."""
-    waiting()
-    library.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=library.parent) as folder:
-        output = Path(folder) / library.name
-        full = [*command, str(_SOURCES / "step.cpp"), "-o", str(output)]
-        with subprocess.Popen(full, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as compiler:
-            try:
-                said = _finish(compiler, waiting)
-            except BaseException:
-                compiler.kill()
-                raise
-        if compiler.returncode != 0:
-            first = next((line for line in said.splitlines() if "error" in line), said.strip()[:200])
-            raise BuildError(f"{command[0]} failed: {first}")
-        os.replace(output, library)
+class Compilation:
+    """A compiler at work in a process of its own; leaving the context ends it.
 
+    It writes into a folder of its own, and ``finish`` renames the file, so that two processes may build at once.
+    """
 
-def _finish(compiler: "subprocess.Popen[str]", waiting: Waiting) -> str:
-    """What the compiler said."""
-    ends = time.monotonic() + _TIMEOUT
-    while True:
+    def __init__(self, command: list[str], library: Path) -> None:
+        library.parent.mkdir(parents=True, exist_ok=True)
+        for left in library.parent.glob(f"{_PREFIX}*"):  # by programs that were killed meanwhile
+            if time.time() - left.stat().st_mtime > 2 * _TIMEOUT:
+                shutil.rmtree(left, ignore_errors=True)
+        self._library = library
+        self._folder = tempfile.TemporaryDirectory(prefix=_PREFIX, dir=library.parent)
+        self._output, self._said = Path(self._folder.name) / library.name, Path(self._folder.name) / "said"
+        self._compiler = command[0]
+        full = [*command, str(_SOURCES / "step.cpp"), "-o", str(self._output)]
         try:
-            return compiler.communicate(timeout=_BEAT)[1]
-        except subprocess.TimeoutExpired:
+            with self._said.open("wb") as said:
+                self._process = subprocess.Popen(full, stdout=subprocess.DEVNULL, stderr=said)
+        except BaseException:
+            self._folder.cleanup()
+            raise
+        self._ends = time.monotonic() + _TIMEOUT
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def finish(self, waiting: Waiting) -> None:
+        """Waits for its end, ``waiting`` being called until then, and puts the library in its place.
+
+        Raises:
+            BuildError: it failed, or takes too long.
+        """
+        while self._process.poll() is None:
+            if time.monotonic() > self._ends:
+                raise BuildError(f"the compiler took more than {_TIMEOUT:.0f} s")
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(_BEAT)
+                break
             waiting()
-        if time.monotonic() > ends:
-            raise BuildError(f"the compiler took more than {_TIMEOUT:.0f} s")
+        if self._process.returncode != 0:
+            said = self._said.read_text(encoding="utf-8", errors="replace")
+            first = next((line for line in said.splitlines() if "error" in line), said.strip()[:200])
+            raise BuildError(f"{self._compiler} failed: {first}")
+        os.replace(self._output, self._library)
+
+    def close(self) -> None:
+        """Ends the compiler if it still runs, and removes what it wrote."""
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+        self._folder.cleanup()
 
 
 def _wait_in_silence() -> None:

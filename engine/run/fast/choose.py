@@ -5,12 +5,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from engine.core.errors import ConfigError
 from engine.core.layout import CacheLayout
-from engine.run.fast.build import BuildError, Waiting, load_kernels
+from engine.run.fast import build
+from engine.run.fast.build import BuildError, Compilation, Waiting, load_kernels
 from engine.run.fast.native import NativeForward
 from engine.run.fast.packed_modules import PackedModulesForward, packing_problem
-from engine.run.fast.spec import UnknownModel, read_spec
+from engine.run.fast.spec import ARCHITECTURES, UnknownModel, read_spec
 from engine.run.forward import Forward, ModulesForward
 from engine.run.kv_store import KVStore
 
@@ -44,6 +47,18 @@ def prepare_kernels(model: Any, waiting: Waiting) -> None:
         return
     with suppress(UnknownModel, BuildError):
         load_kernels(read_spec(model).dtype, waiting=waiting)
+
+
+def begin_kernels(kind: str, dtype: str) -> Compilation | None:
+    """Begin to compile what a model will need that is still to be read, for ``prepare_kernels`` to find.
+
+    Args:
+        kind: ``model_type`` of its configuration. dtype: of its weights, for example "float32".
+
+    Returns:
+        The compiler at work, or None when there is nothing to compile, or nothing that can be.
+    """
+    return build.begin_kernels(getattr(torch, dtype)) if kind in ARCHITECTURES else None
 
 
 def choose_forward(model: Any, wanted: str = "auto", *, compiles: bool = False) -> Choice:
