@@ -19,7 +19,7 @@ from textual.screen import Screen
 from cbtui import actions
 from cbtui.commands import ActionProvider
 from cbtui.inquiry import Inquiry
-from cbtui.keys import ACTIONS, BY_ID, Situation, keymap
+from cbtui.keys import ACTIONS, BY_ID, keymap
 from cbtui.looks import all_themes, css_variables
 from cbtui.moment import Moment
 from cbtui.pace import Pace, usual_share
@@ -29,6 +29,7 @@ from cbtui.scenarios.plot import Scenario
 from cbtui.screens.base import CSS, Dialog, MonitorScreen
 from cbtui.session import LaunchOptions, Session
 from cbtui.settings import SettingsFile
+from cbtui.situation import Situation
 from cbtui.stories import Story
 from cbtui.theme import Theme, theme_named
 from cbtui.view.chrome import MAP_ORDERS, MAP_VIEWS, ORDERS, Chrome

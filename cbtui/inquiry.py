@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from cbtui.configuration import ConfigChange
 from cbtui.foresight import rehearsal_words
-from cbtui.keys import explains
 from cbtui.place import CONFIG
 from cbtui.questions import ask_rehearsal
 from cbtui.screens.base import MonitorScreen
 from cbtui.screens.words import Words
+from cbtui.situation import explains
 from cbtui.view.scene import Scene
 
 if TYPE_CHECKING:

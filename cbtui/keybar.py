@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 
-from cbtui.keys import BY_ID, Situation, key_name
+from cbtui.keys import BY_ID, key_name
+from cbtui.situation import Situation
 from cbtui.view.chrome import KeyHint
 
 Entry = tuple[str, str, int]

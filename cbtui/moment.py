@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cbtui.keybar import hints
-from cbtui.keys import Situation
+from cbtui.situation import Situation
 from cbtui.view.chrome import Chrome
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from cbtui.configuration import config_fields
 from cbtui.keybar import hints
-from cbtui.keys import Situation, keymap
+from cbtui.keys import keymap
 from cbtui.launch import RequestSpec
 from cbtui.model import MonitorState
 from cbtui.prompts import encode
@@ -19,6 +19,7 @@ from cbtui.scenarios.plot import Scenario
 from cbtui.scenarios.prompts import prepare
 from cbtui.scenarios.script import Script
 from cbtui.scenarios.telling import check_model, line_of
+from cbtui.situation import Situation
 from cbtui.start import plan_engine, watchable_config
 from cbtui.submit import submit
 from cbtui.theme import Theme

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from cbtui.keys import explains
+from cbtui.situation import explains
 from cbtui.view.chrome import Hit
 from cbtui.view.requests import lines
 from cbtui.view.scene import Scene

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from cbtui.keys import explains
+from cbtui.situation import explains
 from cbtui.theme import THEME_NAMES
 from cbtui.view.chrome import MAP_ORDERS, MAP_VIEWS
 

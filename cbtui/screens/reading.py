@@ -13,9 +13,10 @@ from textual.containers import VerticalScroll
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
-from cbtui.keys import GROUPS, Action, Situation, key_name
+from cbtui.keys import GROUPS, Action, key_name
 from cbtui.screens.base import Dialog
 from cbtui.screens.words import Words, say
+from cbtui.situation import Situation
 from cbtui.theme import Theme
 
 

@@ -4,8 +4,9 @@ import re
 
 import pytest
 
-from cbtui import actions, keybar, keys
-from cbtui.keys import ACTIONS, BY_ID, Situation, keymap
+from cbtui import actions, keybar, keys, situation
+from cbtui.keys import ACTIONS, BY_ID, keymap
+from cbtui.situation import Situation
 
 READY = Situation(kept=10, selected="A", can_undo=True, mark=3, scenario="Pages", played=True)
 
@@ -94,7 +95,7 @@ def test_reason_when_disabled(name, now, reason):
 
 def test_every_action_that_can_be_disabled_has_a_tested_reason():
     tested = {name for name, _, _ in REASONS}
-    can_be_off = {action.id for action in ACTIONS if action.check is not keys.always}
+    can_be_off = {action.id for action in ACTIONS if action.check is not situation.always}
     assert can_be_off == tested
 
 
@@ -162,5 +163,5 @@ def test_markdown_table_holds_every_action_once():
     ],
 )
 def test_what_is_explained(now, page):
-    assert keys.explains(now) == page
+    assert situation.explains(now) == page
     assert BY_ID["explain"].check(now) is None

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from cbtui import keybar
-from cbtui.keys import Situation, keymap
+from cbtui.keys import keymap
+from cbtui.situation import Situation
 from cbtui.theme import theme_named
 from cbtui.view.caption import caption, caption_rows
 from cbtui.view.cells import row_text, width_of, wrap, wrap_at_most

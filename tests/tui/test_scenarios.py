@@ -245,7 +245,7 @@ async def test_a_scenario_waits_for_the_model_to_load(own):
 
 
 def test_leave_and_next_stand_in_the_key_bar_while_a_scenario_is_played():
-    from cbtui.keys import Situation
+    from cbtui.situation import Situation
 
     calm = {hint.action for hint in keybar.hints(Situation(kept=1), 1, keymap())}
     played = {hint.action for hint in keybar.hints(Situation(kept=1, scenario="A", played=True), 1, keymap())}
