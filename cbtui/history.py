@@ -2,87 +2,115 @@
 
 import io
 import pickle
+import sys
 import zlib
 from array import array
+from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass, field, fields, replace
-from operator import attrgetter
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable
 
+from cbtui.packing import BY_POSITION, Row, Shorthand, lengthen_keyframe, shorten_keyframe, values_of
 from cbtui.picture import Picture
-from engine.core import observe
-from engine.core.observe import Keyframe, StepRecord
+from engine.core.observe import Keyframe, RequestInfo, StepRecord
 
-CHUNK_STEPS = 32
+CHUNK_STEPS = 64
 """Records between two keyframes: what a jump into the past has to fold at most."""
+OPENED = 2
+"""Chunks kept open for readers: the one they are in, and the one before or after it."""
+LEVEL = 1
+"""Of the compression. The engine computes meanwhile: higher levels cost it several times that for little."""
+ALLOCATION = 16
+"""Bytes the allocator takes for each object beside it."""
+ENTRY = 100
+"""Bytes an entry of a dictionary with numbers for keys takes, with its share of what is kept free."""
+
+_INFO = values_of(RequestInfo)
 
 
-BESIDE = 100
-"""Bytes kept for each step beside its record: its number, and its place in the graphs' ``Series``, with reserves."""
+class _Chunk:
+    """A keyframe, its record and the records after it, written short; ``packed`` holds them all once it is closed.
 
+    Attributes:
+        first: step of the keyframe. last: of the newest record.
+        keys: sequences that the keyframe speaks of, and those that entered later.
+    """
 
-def _by_position(kind: type) -> Callable[[Any], tuple[type, tuple[Any, ...]]]:
-    """How to pickle a dataclass: its class and its values in order. The default goes by field names and is slow."""
-    names = [f.name for f in fields(kind)]
-    values = attrgetter(*names)
-    if len(names) == 1:
-        return lambda item: (kind, (values(item),))
-    return lambda item: (kind, values(item))
+    __slots__ = ("_keyframe", "_records", "_shorthand", "first", "keys", "last", "packed")
 
+    def __init__(self, keyframe: Keyframe) -> None:
+        self.first = self.last = keyframe.step
+        self.keys = array("q")
+        self.packed = b""
+        self._shorthand: Shorthand | None = Shorthand()
+        self._keyframe = shorten_keyframe(keyframe)
+        self._records = [() if keyframe.record is None else self._shorthand.shorten(keyframe.record)]
 
-_KINDS = (
-    observe.BlockDelta, observe.BlockView, observe.CommandAck, observe.Counters, observe.Decision, observe.Keyframe,
-    observe.PlanPreview, observe.RequestInfo, observe.SequenceChange, observe.SequenceView, observe.SliceRecord,
-    observe.Spans, observe.StepRecord, observe.TokenOutput,
-)  # fmt: skip
+    def append(self, record: StepRecord) -> None:
+        """Add the record of the next step."""
+        assert self._shorthand is not None, "the chunk is closed"
+        self._records.append(self._shorthand.shorten(record))
+        self.last = record.step
 
-
-class _Packer:
-    """Pickles observations."""
-
-    def __init__(self) -> None:
-        self._table: dict[type, Any] = {kind: _by_position(kind) for kind in _KINDS}
-
-    def pack(self, item: Keyframe | StepRecord) -> bytes:
-        if type(item.settings) is not dict:  # read-only mappings cannot be pickled
-            item = replace(item, settings=dict(item.settings))
+    def close(self) -> None:
+        """Packs it all: nothing can be added any more."""
         out = io.BytesIO()
         pickler = pickle.Pickler(out, pickle.HIGHEST_PROTOCOL)
-        pickler.dispatch_table = self._table
-        pickler.dump(item)
-        return out.getvalue()
-
-
-@dataclass(slots=True)
-class _Chunk:
-    """A keyframe and the records after it, each pickled; ``packed`` holds them all once the chunk is closed."""
-
-    first: int
-    keyframe: bytes
-    records: list[bytes] = field(default_factory=list)
-    steps: array = field(default_factory=lambda: array("q"))
-    packed: bytes = b""
+        pickler.dispatch_table = BY_POSITION
+        pickler.dump((self._keyframe, self._records))
+        self.packed = zlib.compress(out.getbuffer(), LEVEL)
+        self.keys = array("q", self.keys)  # without what it grew in advance
+        self._shorthand, self._keyframe, self._records = None, (), []
 
     @property
-    def last(self) -> int:
-        return self.steps[-1] if self.steps else self.first
+    def contents(self) -> tuple[Row, list[Row]]:
+        """The keyframe and the records, written short; of an open chunk, records that are added come to this list."""
+        if self.packed:
+            keyframe, records = pickle.loads(zlib.decompress(self.packed))
+            return keyframe, records
+        return self._keyframe, self._records
 
     @property
     def size(self) -> int:
-        """Bytes it takes once it is closed, with what is kept beside it for each step."""
-        return len(self.packed) + BESIDE * len(self.steps)
+        """Bytes it takes once it is closed."""
+        parts = (self, self.first, self.last, self.keys, self.packed, self._records)
+        return sum(map(sys.getsizeof, parts)) + ALLOCATION * len(parts)
+
+
+class _Reader:
+    """Reads one chunk, record after record and only as far as somebody wants to know."""
+
+    def __init__(self, chunk: _Chunk, info_of: Callable[[int], RequestInfo]) -> None:
+        self.chunk, self._info_of, self._shorthand = chunk, info_of, Shorthand()
+        keyframe, self._short = chunk.contents
+        base = self._shorthand.lengthen(self._short[0], chunk.first, info_of) if self._short[0] else None
+        self.keyframe = lengthen_keyframe(keyframe, base, info_of)
+        self._records: list[StepRecord] = []
+
+    def upto(self, step: int) -> list[StepRecord]:
+        """The records after the keyframe up to a step."""
+        first = self.chunk.first + 1
+        for number in range(first + len(self._records), step + 1):
+            short = self._short[number - self.chunk.first]
+            self._records.append(self._shorthand.lengthen(short, number, self._info_of))
+        return self._records[: max(0, step - self.chunk.first)]
 
 
 class History:
-    """Kept steps in order. The newest chunk is open, older ones are packed; the oldest go first when bytes run out."""
+    """Kept steps in order. The newest chunk is open, older ones are packed.
+
+    Attributes:
+        limit_bytes: what is kept of these steps, here and elsewhere, is not to take more; whoever knows what is kept
+            elsewhere gives up the oldest chunks.
+        size: bytes taken by the packed chunks and by the requests they speak of. The open chunk and those opened for
+            readers come on top: a few hundred steps, whatever the limit.
+    """
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
-        self.packed_bytes = 0
+        self.size = 0
         self._chunks: deque[_Chunk] = deque()
-        self._packer = _Packer()
-        self._opened: tuple[int, bytes, list[bytes]] | None = None
+        self._infos: dict[int, bytes] = {}
+        self._readers: list[_Reader] = []
 
     @property
     def oldest(self) -> int | None:
@@ -93,146 +121,84 @@ class History:
         return self._chunks[-1].last if self._chunks else None
 
     def begin(self, keyframe: Keyframe) -> None:
-        """Start a chunk; packs the one before and drops the oldest ones over the limit (never the last two)."""
+        """Start a chunk, and pack the one before."""
         if self._chunks:
-            self._close(self._chunks[-1])
-        self._chunks.append(_Chunk(keyframe.step, self._packer.pack(keyframe)))
-        while self.packed_bytes > self.limit_bytes and len(self._chunks) > 2:
-            self.packed_bytes -= self._chunks.popleft().size
+            self._chunks[-1].close()
+            self.size += self._chunks[-1].size
+        self._chunks.append(_Chunk(keyframe))
+        self._note([view.info for view in keyframe.sequences.values()])
+        if keyframe.record is not None:
+            self._note(keyframe.record.requests)
 
     def append(self, record: StepRecord) -> bool:
-        """Add the record after the newest one. True when the chunk is full and wants a keyframe to go on from."""
+        """Add the record of the next step. True when a keyframe of this step is wanted to go on from.
+
+        It is wanted when the chunk is full, and in place of a record before which steps are missing.
+        """
         chunk = self._chunks[-1]
-        chunk.records.append(self._packer.pack(record))
-        chunk.steps.append(record.step)
-        return len(chunk.records) >= CHUNK_STEPS
+        if record.step != chunk.last + 1:
+            return True
+        self._note(record.requests)
+        chunk.append(record)
+        return chunk.last - chunk.first >= CHUNK_STEPS
 
-    def _close(self, chunk: _Chunk) -> None:
-        chunk.packed = zlib.compress(pickle.dumps((chunk.keyframe, chunk.records), pickle.HIGHEST_PROTOCOL), 1)
-        chunk.keyframe, chunk.records = b"", []
-        self.packed_bytes += chunk.size
+    def drop_oldest(self) -> bool:
+        """Give up the oldest chunk, and requests nobody speaks of any more. False when only two are left."""
+        if len(self._chunks) <= 2:
+            return False
+        chunk = self._chunks.popleft()
+        self.size -= chunk.size
+        self._readers = [reader for reader in self._readers if reader.chunk is not chunk]
+        needed = set(self._chunks[0].keys)
+        for key in chunk.keys:
+            if key not in needed and key in self._infos:
+                self.size -= _entry_size(self._infos.pop(key))
+        return True
 
-    def _contents(self, chunk: _Chunk) -> tuple[bytes, list[bytes]]:
-        if not chunk.packed:
-            return chunk.keyframe, chunk.records
-        if self._opened is None or self._opened[0] != chunk.first:
-            keyframe, records = pickle.loads(zlib.decompress(chunk.packed))
-            self._opened = (chunk.first, keyframe, records)
-        return self._opened[1], self._opened[2]
+    def _note(self, infos: Iterable[RequestInfo]) -> None:
+        """Keeps what entered, once for all chunks that speak of it."""
+        keys = self._chunks[-1].keys
+        for info in infos:
+            keys.append(info.seq)
+            if info.seq not in self._infos:
+                packed = self._infos[info.seq] = pickle.dumps(_INFO(info), pickle.HIGHEST_PROTOCOL)
+                self.size += _entry_size(packed)
+
+    def _info(self, key: int) -> RequestInfo:
+        return RequestInfo(*pickle.loads(self._infos[key]))
+
+    def _reader(self, chunk: _Chunk) -> _Reader:
+        reader = next((reader for reader in self._readers if reader.chunk is chunk), None)
+        if reader is None:
+            reader = _Reader(chunk, self._info)
+            self._readers = [reader, *self._readers[: OPENED - 1]]
+        return reader
 
     def _find(self, step: int) -> _Chunk | None:
-        found = None
-        for chunk in reversed(self._chunks):
-            found = chunk
-            if chunk.first <= step:
-                break
-        return found
+        """The newest chunk that begins at a step or before it, else the oldest one."""
+        place = bisect_right(self._chunks, step, key=lambda chunk: chunk.first)
+        return self._chunks[max(0, place - 1)] if self._chunks else None
 
     def picture(self, step: int) -> Picture | None:
-        """The picture after ``step``, or after the nearest kept step before it; None when nothing is kept."""
+        """The picture after ``step``, or after the nearest kept step; None when nothing is kept."""
         chunk = self._find(step)
         if chunk is None:
             return None
-        keyframe, records = self._contents(chunk)
-        picture = Picture(pickle.loads(keyframe))
-        for number, record in zip(chunk.steps, records, strict=True):
-            if number > step:
-                break
-            picture.apply(pickle.loads(record))
+        reader = self._reader(chunk)
+        picture, records = Picture(reader.keyframe), reader.upto(min(step, chunk.last))
+        picture.skim(records[:-1])
+        for record in records[-1:]:
+            picture.apply(record)
         return picture
 
     def record(self, step: int) -> StepRecord | None:
         """The record of exactly this step, when it is kept."""
         chunk = self._find(step)
-        if chunk is None:
+        if chunk is None or not chunk.first <= step <= chunk.last:
             return None
-        keyframe, records = self._contents(chunk)
-        if step in chunk.steps:
-            found: StepRecord = pickle.loads(records[chunk.steps.index(step)])
-            return found
-        first: Keyframe = pickle.loads(keyframe)
-        return first.record if first.step == step else None
+        reader = self._reader(chunk)
+        return reader.upto(step)[-1] if step > chunk.first else reader.keyframe.record
 
 
-PAUSE = 30.0
-"""Seconds between two steps that are a pause and not a pace."""
-
-SERIES = ("tokens", "budget", "used", "cached", "host", "queue", "running", "prefill", "output", "out", "back")
-
-
-class Stretch(NamedTuple):
-    """The steps ``first`` … ``last`` with the seconds they took and the output tokens they gave."""
-
-    first: int
-    last: int
-    seconds: float
-    tokens: int
-
-    @property
-    def steps(self) -> int:
-        return self.last - self.first + 1
-
-
-@dataclass(slots=True)
-class Series:
-    """Numbers per step, column by column; -1 where a step was missed. ``first`` is the step of index 0."""
-
-    first: int = 0
-    time: array = field(default_factory=lambda: array("d"))
-    columns: dict[str, array] = field(default_factory=lambda: {name: array("i") for name in SERIES})
-
-    def __len__(self) -> int:
-        return len(self.time)
-
-    @property
-    def last(self) -> int:
-        return self.first + len(self.time) - 1
-
-    def append(self, step: int, time: float, values: dict[str, int]) -> None:
-        if not self.time:
-            self.first = step
-        gap = min(step - self.first - len(self.time), 100_000)
-        if gap > 0:
-            self.time.extend([time] * gap)
-            for column in self.columns.values():
-                column.extend([-1] * gap)
-            self.first = step - len(self.time)
-        self.time.append(time)
-        for name, column in self.columns.items():
-            column.append(values.get(name, -1))
-
-    def trim(self, first: int) -> None:
-        """Forget everything before step ``first``."""
-        count = min(first - self.first, len(self.time))
-        if count > 0:
-            del self.time[:count]
-            for column in self.columns.values():
-                del column[:count]
-            self.first += count
-
-    def __getitem__(self, name: str) -> array:
-        return self.columns[name]
-
-    def at(self, name: str, step: int) -> int:
-        """The value at a step, -1 when there is none."""
-        index = step - self.first
-        return self.columns[name][index] if 0 <= index < len(self.time) else -1
-
-    def stretch(self, step: int | None, window: float) -> Stretch | None:
-        """What happened in the ``window`` seconds up to the start of a step, at least in one step.
-
-        None where too little is known, or the step came after a pause.
-        """
-        last = len(self.time) - 1 if step is None else min(len(self.time) - 1, step - self.first)
-        if last < 1:
-            return None
-        first, end = last, self.time[last]
-        if end - self.time[last - 1] < PAUSE:
-            first = last - 1
-        while 0 < first < last and end - self.time[first - 1] <= window:
-            first -= 1
-        seconds = end - self.time[first]
-        if first == last or seconds <= 0:
-            return None
-        tokens = sum(max(0, n) for n in self.columns["output"][first:last])
-        return Stretch(self.first + first, self.first + last - 1, seconds, tokens)
+def _entry_size(packed: bytes) -> int:
+    return sys.getsizeof(packed) + ALLOCATION + ENTRY

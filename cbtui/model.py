@@ -1,5 +1,6 @@
 """What the screen knows: the engine's records folded into one picture, and what is remembered of every request."""
 
+import sys
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable
@@ -7,12 +8,13 @@ from dataclasses import replace
 from typing import Protocol
 
 from cbtui.checks import Checks
-from cbtui.history import History, Series, Stretch
+from cbtui.history import History
 from cbtui.letters import label
 from cbtui.notes import ENDINGS, MARKS, TOLD, BlockEvent, LogEntry, Mark, note_lives, third_number
 from cbtui.pauses import Pauses
 from cbtui.phases import Phases
 from cbtui.picture import Picture
+from cbtui.series import Series, Stretch
 from cbtui.stories import Event, Story, TokenText
 from cbtui.text import clean, plain_error
 from cbtui.theme import HueBook
@@ -261,8 +263,20 @@ class MonitorState:
             },
         )
 
+    @property
+    def beside(self) -> int:
+        """Bytes kept of the steps in the history, beside it."""
+        entries = sum(len(kept) * sys.getsizeof(kept[0]) for kept in (self.marks, self.log) if kept)
+        return self.series.size + entries + 8 * (len(self.marks) + len(self.log))
+
     def _forget(self) -> None:
-        """Drop what belongs to steps that are no longer kept, and the oldest ended stories."""
+        """Drop the oldest steps when more is kept than may be, what belongs to them, and the oldest ended stories."""
+        history, limit = self.history, self.history.limit_bytes
+        beside = self.beside / (self.step - self.oldest + 1)
+        if history.size + self.beside > limit:
+            most = limit - limit // 64  # some more than must be, for there is much to move each time
+            while history.size + beside * (self.step - self.oldest + 1) > most and history.drop_oldest():
+                pass
         oldest = self.oldest
         self.series.trim(oldest)
         self.checks.forget(oldest)

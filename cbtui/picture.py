@@ -4,9 +4,11 @@ It follows the same rules as ``engine.core.fold`` but changes in place, so that 
 the size of the pool. Output tokens are not held here: stories keep them once for all moments.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
+from cbtui.packing import keys_of
 from engine.core.observe import (
     BlockDelta,
     BlockOp,
@@ -19,7 +21,17 @@ from engine.core.observe import (
     SequenceView,
     StepRecord,
 )
+from engine.core.quick import quick
 from engine.core.request import RequestStatus
+
+T = TypeVar("T")
+_make_block = quick(BlockView)
+_TAKES, _GIVES = frozenset({BlockOp.ALLOC, BlockOp.SHARE}), frozenset({BlockOp.RELEASE, BlockOp.RECYCLE})
+_EMPTIES = frozenset({BlockOp.RESTORE, BlockOp.DROP})
+_OFFLOAD, _RESTORE, _COPY, _PUBLISH, _RELEASE = (
+    BlockOp.OFFLOAD, BlockOp.RESTORE, BlockOp.COPY, BlockOp.PUBLISH, BlockOp.RELEASE,
+)  # fmt: skip
+"""Looked up once: reading a member of an enum's class takes longer than what is done with it."""
 
 
 @dataclass(slots=True)
@@ -132,15 +144,39 @@ class Picture:
     def setting(self, name: str) -> object | None:
         return self.settings.get(name)
 
+    def skim(self, records: Iterable[StepRecord]) -> None:
+        """Fold in records that one more will follow: what is replaced until then is not even made.
+
+        ``apply`` is to be called next, if there were any.
+        """
+        changed: dict[int, Sequence[SequenceChange]] = {}
+        decided: dict[int, Sequence[Decision]] = {}
+        for record in records:
+            self._enter(record)
+            changed.update(dict.fromkeys(keys_of(record.changes), record.changes))
+            decided.update(dict.fromkeys(keys_of(record.decisions), record.decisions))
+        for key, live in self.sequences.items():
+            if key in changed:
+                live.change = _last(changed[key], key)
+            if key in decided:
+                live.decision = _last(decided[key], key)
+
+    def _enter(self, record: StepRecord) -> None:
+        """What each record adds to: requests, blocks, host slots, settings."""
+        for info in record.requests:
+            self.sequences[info.seq] = Live(info, _entered(info), [[] for _ in self.windows])
+        for delta in record.deltas:
+            self._apply_delta(delta, record.step)
+        if record.settings:
+            self.settings = {**self.settings, **record.settings}
+        if record.slices:
+            self.batch = record
+
     def apply(self, record: StepRecord) -> None:
         """Fold one record in."""
         for key in [k for k, s in self.sequences.items() if s.is_gone]:
             del self.sequences[key]
-        for info in record.requests:
-            self.sequences[info.seq] = Live(info, _entered(info), [[] for _ in self.windows])
-        self.step, self.time = record.step, record.time
-        for delta in record.deltas:
-            self._apply_delta(delta, record.step)
+        self._enter(record)
         for change in record.changes:
             live = self.sequences.get(change.seq)
             if live is not None:
@@ -150,12 +186,7 @@ class Picture:
             if live is not None:
                 live.decision = decision
         self.waiting, self.num_waiting = record.waiting, max(record.num_waiting, len(record.waiting))
-        self.counters = record.counters
-        if record.settings:
-            self.settings = {**self.settings, **record.settings}
-        self.record = record
-        if record.slices:
-            self.batch = record
+        self.step, self.time, self.counters, self.record = record.step, record.time, record.counters, record
         self._note_moves(record.deltas)
 
     def _note_moves(self, deltas: Iterable[BlockDelta]) -> None:
@@ -163,38 +194,38 @@ class Picture:
         for delta in deltas:
             if delta.block:
                 moves.changed.add(delta.block)
-            if delta.op is BlockOp.OFFLOAD:
+            if delta.op is _OFFLOAD:
                 moves.out_blocks[delta.block] = delta.seq
                 moves.out_slots[delta.other] = delta.seq
-            elif delta.op is BlockOp.RESTORE:
+            elif delta.op is _RESTORE:
                 moves.back_blocks[delta.block] = delta.seq
                 moves.back_slots[delta.other] = delta.seq
         self.moves = moves
 
     def _apply_delta(self, delta: BlockDelta, step: int) -> None:
         op, live = delta.op, self.sequences.get(delta.seq)
-        if op is BlockOp.OFFLOAD:
+        if op is _OFFLOAD:
             self._fill_slot(delta, live)
-        elif op in (BlockOp.RESTORE, BlockOp.DROP):
+        elif op in _EMPTIES:
             self._empty_slot(delta.other)
-        elif op is not BlockOp.COPY and 0 < delta.block < len(self.blocks):
+        elif op is not _COPY and 0 < delta.block < len(self.blocks):
             self._change_block(delta, step, live)
 
     def _change_block(self, delta: BlockDelta, step: int, live: Live | None) -> None:
         op, number = delta.op, delta.block
         old = self.blocks[number]
         entry = (delta.seq, delta.index)
-        if op in (BlockOp.ALLOC, BlockOp.SHARE):
-            new = BlockView("owned", delta.group, tuple(sorted((*old.owners, entry))), old.published, step)
+        if op in _TAKES:
+            new = _make_block("owned", delta.group, tuple(sorted((*old.owners, entry))), old.published, step)
             _set_entry(live, delta, number)
-        elif op in (BlockOp.RELEASE, BlockOp.RECYCLE):
+        elif op in _GIVES:
             owners = list(old.owners)
             if entry in owners:
                 owners.remove(entry)
             new = _left_over(tuple(owners), old.published, old.group, step)
             _clear_entry(live, delta)
         else:
-            new = _left_over(old.owners, op is BlockOp.PUBLISH, old.group, old.last_use)
+            new = _left_over(old.owners, op is _PUBLISH, old.group, old.last_use)
         self.blocks[number] = new
         self.used += (new.state == "owned") - (old.state == "owned")
         self.cached += (new.state == "cached") - (old.state == "cached")
@@ -235,6 +266,11 @@ class Picture:
         )  # fmt: skip
 
 
+def _last(items: Sequence[T], key: int) -> T:
+    """The last one about a sequence."""
+    return items[len(items) - 1 - keys_of(items)[::-1].index(key)]
+
+
 def _live(view: SequenceView) -> Live:
     host = {slot: (group, index) for group, index, slot in view.host}
     return Live(view.info, view.change, [list(table) for table in view.tables], host, view.decision)
@@ -259,7 +295,7 @@ def _clear_entry(live: Live | None, delta: BlockDelta) -> None:
     table = live.tables[delta.group]
     if delta.index < len(table):
         table[delta.index] = 0
-    if delta.op is BlockOp.RELEASE and delta.index == len(table) - 1:
+    if delta.op is _RELEASE and delta.index == len(table) - 1:
         while table and not table[-1]:
             table.pop()
 
@@ -267,4 +303,4 @@ def _clear_entry(live: Live | None, delta: BlockDelta) -> None:
 def _left_over(owners: tuple[tuple[int, int], ...], published: bool, group: int, last_use: int) -> BlockView:
     """A block with these owners: owned, else cached while its hash is in the index, else free."""
     state = "owned" if owners else "cached" if published else "free"
-    return BlockView(state, -1 if state == "free" else group, owners, published, last_use)
+    return _make_block(state, -1 if state == "free" else group, owners, published, last_use)

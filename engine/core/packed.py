@@ -52,11 +52,16 @@ class Packed(Sequence[T]):
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"it cannot be changed: {name}")
 
+    @property
+    def rows(self) -> tuple[tuple[Any, ...], ...]:
+        """What it holds: a plain tuple for each object, with all its fields in order."""
+        return self._values
+
     def __len__(self) -> int:
-        return len(self._values)
+        return len(self.rows)
 
     def __iter__(self) -> Iterator[T]:
-        return iter(self._kind.make(self._values))
+        return iter(self._kind.make(self.rows))
 
     @overload
     def __getitem__(self, index: int) -> T: ...
@@ -66,12 +71,12 @@ class Packed(Sequence[T]):
 
     def __getitem__(self, index: int | slice) -> T | Self:
         if isinstance(index, slice):
-            return type(self)(self._kind, self._values[index])
-        return self._kind.make((self._values[index],))[0]
+            return type(self)(self._kind, self.rows[index])
+        return self._kind.make((self.rows[index],))[0]
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, Packed):
-            return self._values == other._values and (self._kind.cls is other._kind.cls or not self._values)
+            return self.rows == other.rows and (self._kind.cls is other._kind.cls or not self.rows)
         return tuple(self) == other if isinstance(other, tuple) else NotImplemented
 
     def __hash__(self) -> int:
@@ -81,4 +86,4 @@ class Packed(Sequence[T]):
         return repr(tuple(self))
 
     def __reduce__(self) -> tuple[type, tuple[object, ...]]:
-        return Packed, (self._kind, self._values)
+        return Packed, (self._kind, self.rows)

@@ -78,7 +78,7 @@ class Probe:
             "rss": self._process.memory_info().rss,
             "step": 0 if state is None else state.step,
             "oldest": 0 if state is None else state.oldest,
-            "history": 0 if state is None else state.history.packed_bytes,
+            "history": 0 if state is None else state.history.size,
             "late": late,
             "ready": state is not None,
             "running": 0 if state is None else len(state.picture.running),

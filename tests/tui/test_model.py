@@ -75,7 +75,7 @@ def test_history_is_capped_by_bytes_and_says_what_it_kept() -> None:
     for _ in range(1500):
         rig.step()
     state = rig.state
-    assert state.history.packed_bytes <= 20_000
+    assert state.history.size + state.beside <= 20_000
     assert 0 < state.oldest < state.step
     assert state.series.first == state.oldest
     assert state.at(0).step == state.oldest

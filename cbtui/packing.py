@@ -1,0 +1,205 @@
+"""Keyframes and records written short: rows as columns, growing numbers as what they grew by, repeats only once.
+
+Both are turned into tuples of plain values, each record in terms of the one before. Neighbouring records share most of
+those values as the same objects, and a pickler writes the same object only once.
+"""
+
+import struct
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields
+from itertools import chain, repeat
+from operator import add, attrgetter, sub
+from typing import Any
+
+from engine.core import observe
+from engine.core.observe import (
+    BlockView,
+    CommandAck,
+    Counters,
+    Decision,
+    Keyframe,
+    PlanPreview,
+    RankWait,
+    RequestInfo,
+    SequenceChange,
+    SequenceView,
+    Spans,
+    StepRecord,
+)
+from engine.core.packed import Packed, PackedKind
+from engine.core.quick import quick
+
+Row = tuple[Any, ...]
+InfoOf = Callable[[int], RequestInfo]
+"""Key of a sequence -> what entered: records hold only the key, for a prompt may be long."""
+
+_TIMES = struct.Struct(f"{1 + len(fields(Spans))}d")
+
+
+def values_of(kind: type) -> Callable[[Any], Row]:
+    """Takes the values of an instance of a dataclass with at least two fields, in order."""
+    return attrgetter(*(f.name for f in fields(kind)))
+
+
+_SPANS, _COUNTERS, _CHANGE, _DECISION, _BLOCK = map(
+    values_of, (Spans, Counters, SequenceChange, Decision, BlockView)
+)
+_make_block, _make_record = quick(BlockView), quick(StepRecord)
+_REST = attrgetter(
+    "commands", "limit", "budget", "rows", "waiting", "num_waiting", "invariants", "ranks", "plan_bytes", "was_held"
+)
+
+
+def _by_position(kind: type) -> Callable[[Any], tuple[Callable[..., Any], Row]]:
+    """How to pickle a dataclass: its class and its values in order. The default goes by field names and is slow."""
+    values = values_of(kind)
+    return lambda item: (kind, values(item))
+
+
+BY_POSITION: Mapping[type, Callable[[Any], Any]] = {kind: _by_position(kind) for kind in (CommandAck, RankWait)}
+"""A pickler's dispatch table for what is left as it is."""
+
+
+class Columns(Packed[Any]):
+    """Observations kept field by field; the rows are made when somebody looks at one."""
+
+    __slots__ = ("columns",)
+    columns: Sequence[Row]
+
+    def __init__(self, kind: PackedKind[Any], columns: Sequence[Row]) -> None:
+        super().__init__(kind, ())
+        object.__setattr__(self, "columns", columns)
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        if self.columns and not self._values:
+            object.__setattr__(self, "_values", tuple(zip(*self.columns, strict=True)))
+        return self._values
+
+    def __len__(self) -> int:
+        return len(self.columns[0]) if self.columns else 0
+
+
+def keys_of(items: Sequence[Any]) -> Sequence[int]:
+    """The sequences that changes or decisions are about, without making those when they are columns."""
+    if isinstance(items, Columns):
+        return items.columns[0] if items.columns else ()
+    return [item.seq for item in items]
+
+
+class _Table:
+    """The rows of one kind of observation, record after record.
+
+    Args:
+        growing: places of the fields that grow by about the same from step to step.
+    """
+
+    def __init__(self, kind: PackedKind[Any], growing: tuple[int, ...] = ()) -> None:
+        self._kind, self._growing = kind, growing
+        self._values, width = values_of(kind.cls), len(fields(kind.cls))
+        self._last: Sequence[Row] = ((),) * width
+        self._short: Sequence[Row] = ((),) * width
+
+    def shorten(self, items: Sequence[Any], *, go_on: bool = True) -> Sequence[Row]:
+        """Columns of these rows; ``go_on``: the next rows will be told in terms of these."""
+        rows: Iterable[Row] = items.rows if isinstance(items, Packed) else map(self._values, items)
+        columns = list(zip(*rows, strict=True))
+        if not columns:
+            return ()
+        last = columns.copy()
+        for place in self._growing:
+            columns[place] = tuple(map(sub, columns[place], chain(self._last[place], repeat(0))))
+        short = [before if before == column else column for before, column in zip(self._short, columns, strict=True)]
+        if go_on:
+            self._last, self._short = last, short
+        return short
+
+    def lengthen(self, short: Sequence[Row], *, go_on: bool = True) -> Columns:
+        """The rows of these columns."""
+        if not short:
+            return Columns(self._kind, ())
+        columns = list(short)
+        for place in self._growing:
+            columns[place] = tuple(map(add, columns[place], chain(self._last[place], repeat(0))))
+        if go_on:
+            self._last = columns
+        return Columns(self._kind, columns)
+
+
+class Shorthand:
+    """Writes records that follow each other, or reads them in the same order. One is good for one of both, once."""
+
+    def __init__(self) -> None:
+        self._slices = _Table(observe.SLICES, growing=(3,))
+        self._decisions = _Table(observe.DECISIONS, growing=(2,))
+        self._deltas = _Table(observe.DELTAS)
+        self._changes = _Table(observe.CHANGES, growing=(3, 4))
+        self._outputs = _Table(observe.OUTPUTS)
+        self._counters: Row = (0,) * len(fields(Counters))
+        self._grown: Row = ()
+        self._rest: Row = ()
+
+    def shorten(self, record: StepRecord) -> Row:
+        """The record in terms of the one before."""
+        counters = _COUNTERS(record.counters)
+        grown, self._counters = tuple(map(sub, counters, self._counters)), counters
+        self._grown = self._grown if self._grown == grown else grown
+        rest = (*_REST(record), tuple(info.seq for info in record.requests), dict(record.settings))
+        self._rest = self._rest if self._rest == rest else rest
+        slices, decisions = self._slices.shorten(record.slices), self._decisions.shorten(record.decisions)
+        plan = record.next
+        following = () if plan is None else (
+            self._slices.shorten(plan.slices, go_on=False), self._decisions.shorten(plan.decisions, go_on=False),
+            plan.limit, plan.num_tokens,
+        )  # fmt: skip
+        return (
+            _TIMES.pack(record.time, *_SPANS(record.spans)), self._grown, self._rest, slices, decisions,
+            self._deltas.shorten(record.deltas), self._changes.shorten(record.changes),
+            self._outputs.shorten(record.outputs), following,
+        )  # fmt: skip
+
+    def lengthen(self, short: Row, step: int, info_of: InfoOf) -> StepRecord:
+        """The record of ``step``."""
+        times, grown, rest, slices, decisions, deltas, changes, outputs, following = short
+        time, *spans = _TIMES.unpack(times)
+        self._counters = tuple(map(add, grown, self._counters))
+        commands, limit, budget, rows, waiting, num_waiting, invariants, ranks, plan_bytes, was_held, keys, new = rest
+        made, decided = self._slices.lengthen(slices), self._decisions.lengthen(decisions)
+        plan = None if not following else PlanPreview(
+            self._slices.lengthen(following[0], go_on=False), self._decisions.lengthen(following[1], go_on=False),
+            *following[2:],
+        )  # fmt: skip
+        return _make_record(
+            step, time, Spans(*spans), commands, tuple(map(info_of, keys)), made, decided,
+            self._deltas.lengthen(deltas), self._changes.lengthen(changes), self._outputs.lengthen(outputs),
+            Counters(*self._counters), limit, budget, rows, waiting, num_waiting, new, plan, invariants, ranks,
+            plan_bytes, was_held,
+        )  # fmt: skip
+
+
+def shorten_keyframe(keyframe: Keyframe) -> Row:
+    """A keyframe without its record and the output of its sequences."""
+    sequences = [
+        (key, _CHANGE(view.change), view.tables, view.host, None if view.decision is None else _DECISION(view.decision))
+        for key, view in keyframe.sequences.items()
+    ]
+    return (
+        keyframe.step, keyframe.time, keyframe.page_size, keyframe.windows,
+        tuple(zip(*map(_BLOCK, keyframe.blocks), strict=True)),
+        keyframe.host, sequences, keyframe.waiting, _COUNTERS(keyframe.counters), dict(keyframe.settings),
+    )  # fmt: skip
+
+
+def lengthen_keyframe(short: Row, record: StepRecord | None, info_of: InfoOf) -> Keyframe:
+    """The keyframe, with the record of its step; the output of its sequences is left empty."""
+    step, time, page_size, windows, blocks, host, sequences, waiting, counters, settings = short
+    views = {
+        key: SequenceView(
+            info_of(key), SequenceChange(*change), tables, slots, (), None if decision is None else Decision(*decision)
+        )
+        for key, change, tables, slots, decision in sequences
+    }
+    return Keyframe(
+        step, time, page_size, windows, tuple(map(_make_block, *blocks)), host, views, waiting, Counters(*counters),
+        settings, record,
+    )  # fmt: skip
