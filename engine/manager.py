@@ -10,10 +10,10 @@ from engine.blueprint import Blueprint, WorkloadHints, draw
 from engine.control import RunUntil
 from engine.control_plane import ControlPlane
 from engine.core.errors import EngineError
-from engine.core.request import GenerationOutput
-from engine.delivery import Handler, Router
+from engine.delivery import Router
 from engine.inputs import prompt_rows
 from engine.loop import Engine
+from engine.results import ResultSource
 from engine.split import follows, release
 from engine.status import ManagerStatus, QueueFullError
 from engine.worker import Worker, add_all
@@ -25,7 +25,7 @@ CACHED_NAME = "_kept_continuous_batching_manager"
 """Attribute of a model under which a manager is kept for the next session."""
 
 
-class ContinuousBatchingManager(ControlPlane):
+class ContinuousBatchingManager(ControlPlane, ResultSource):
     """Runs an engine on a daemon thread and is the way to it for any number of other threads.
 
     Of a model that is split over several processes, each makes a manager of its own. On rank 0 it works as on a whole
@@ -69,15 +69,16 @@ class ContinuousBatchingManager(ControlPlane):
         self.model = model
         self.warmed_up = False
         self._destroyed = False
-        self._results = results = Router()
+        results = Router()
+        ResultSource.__init__(self, results)
         if runner is None and blueprint is None and follows(model):
             from engine.parallel.worker import FollowingWorker
 
-            super().__init__(FollowingWorker(model, tokenizer, generation_config, wanted, workload_hints))
+            ControlPlane.__init__(self, FollowingWorker(model, tokenizer, generation_config, wanted, workload_hints))
             return
         drawn = blueprint or draw(model, tokenizer, generation_config, wanted, hints=workload_hints)
-        super().__init__(
-            Worker(lambda: Engine(model, clock=clock, runner=runner, router=results, blueprint=drawn), results)
+        ControlPlane.__init__(
+            self, Worker(lambda: Engine(model, clock=clock, runner=runner, router=results, blueprint=drawn), results)
         )
 
     # -- life ---------------------------------------------------------------------------------------------------------
@@ -268,38 +269,6 @@ class ContinuousBatchingManager(ControlPlane):
         engine = self._worker.engine
         self._worker.post("cancel", request_id, lambda: engine.cancel_now(request_id))
         return known
-
-    # -- results ------------------------------------------------------------------------------------------------------
-
-    def get_result(self, request_id: str | None = None, timeout: float | None = None) -> GenerationOutput | None:
-        """The next output, of one id or of any id nobody else waits for.
-
-        Args:
-            timeout: seconds to wait; None waits until one comes, or none can come any more.
-
-        Returns:
-            The output; None when none came in time, the engine is not running, or the id is neither live nor waiting.
-        """
-        if request_id is None:
-            return self._results.next(timeout)
-        return self._results.next_of(request_id, timeout)
-
-    def __iter__(self) -> Iterator[GenerationOutput]:
-        """Outputs as they come, until every accepted request has had its terminal one."""
-        while (output := self._results.next(until_done=True)) is not None:
-            yield output
-
-    def request_id_iter(self, request_id: str) -> Iterator[GenerationOutput]:
-        """Outputs of one id up to its terminal one; nobody else gets them meanwhile. Ends at once for an unknown id."""
-        return self._results.all_of(request_id)
-
-    def register_result_handler(self, request_id: str, callback: Handler) -> None:
-        """Call ``callback(output)`` on the running event loop for each output of an id, until its terminal one.
-
-        Raises:
-            RuntimeError: called without a running event loop.
-        """
-        self._results.on_result(request_id, callback)
 
     @property
     def _queue_limit(self) -> int:
