@@ -8,7 +8,6 @@ from transformers import BatchEncoding, GenerationConfig
 from transformers.generation import ContinuousBatchingConfig as ReferenceConfig
 from transformers.generation.continuous_batching import RequestStatus as ReferenceStatus
 
-import engine
 from engine import (
     ConfigError,
     ContinuousBatchingConfig,
@@ -294,22 +293,3 @@ class TestManager:
         (output,) = generate_batch(paged, PROMPTS[:1], max_new_tokens=4, continuous_batching_config=SMALL).values()
         assert output.generated_tokens == reference(tiny_model("llama"), PROMPTS[0], 4)
         assert paged.config._attn_implementation == "paged|eager"
-
-
-class TestPackage:
-    def test_every_public_name_is_there(self):
-        for name in engine.__all__:
-            assert getattr(engine, name) is not None
-        assert set(engine.__all__) <= set(dir(engine))
-        with pytest.raises(AttributeError, match="no attribute 'nothing'"):
-            _ = engine.nothing
-
-    def test_statuses_have_the_numbers_of_transformers(self):
-        for name in ("PENDING", "PREFILLING", "DECODING", "FINISHED", "FAILED"):
-            assert RequestStatus[name] == ReferenceStatus[name]
-
-    def test_a_model_with_a_layer_we_lack_is_refused_at_construction(self):
-        strange = tiny_model("llama")
-        strange.config.layer_types = ["full_attention", "linear_attention"]
-        with pytest.raises(ConfigError, match=r"layer 1 .*linear_attention"):
-            init_continuous_batching(strange)

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from cbtui.launch import LaunchOptions, RequestSpec
 from engine.core.config import CHANGEABLE, ResolvedConfig, change, resolve
 from engine.core.errors import EngineError, RequestError
 from engine.core.groups import group_layers
@@ -20,50 +19,8 @@ from engine.core.plan import StepResult
 from engine.core.rehearsal import forecast, layout_with, rehearse
 from engine.core.request import FinishReason, Request, SamplingParams
 from engine.core.scheduler import Scheduler
-from engine.core.sizing import Facts
 from engine.core.tap import Tap
-
-WORDS = (
-    "the rain ran over old stones and found a way down to sea where ships wait for wind or light , "
-    "while people slept under their roofs until bells rang again . so it went on every day of that year"
-).split()
-
-
-class FakeTokenizer:
-    """Words to numbers and back; unknown words get the numbers after the known ones."""
-
-    eos_token_id = None
-
-    def __init__(self, chat_template: str | None = "there is one") -> None:
-        self.chat_template = chat_template
-        self.words = ["<user>", "<reply>", *WORDS]
-
-    def __call__(self, text: str, add_special_tokens: bool = True) -> dict[str, list[int]]:
-        return {"input_ids": [self._number(word) for word in text.split()]}
-
-    def _number(self, word: str) -> int:
-        if word not in self.words:
-            self.words.append(word)
-        return self.words.index(word)
-
-    def apply_chat_template(self, turns: list[dict[str, str]], **options: Any) -> str:
-        return f"<user> {turns[-1]['content']} <reply>"
-
-    def decode(self, ids: Any, **options: Any) -> str:
-        return " ".join(self.words[i % len(self.words)] for i in ids)
-
-
-class FakeClock:
-    """Seconds that pass only when told."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-    def pass_(self, seconds: float) -> None:
-        self.now += seconds
+from tests.tui.fake_model import FACTS, WORDS, FakeClock
 
 
 @dataclass(frozen=True)
@@ -75,21 +32,6 @@ class FakeStatus:
     error: str | None = None
     step_started: float | None = None
     config: ResolvedConfig | None = None
-
-
-@dataclass(frozen=True)
-class FakeLoaded:
-    """As what loading returns."""
-
-    name: str
-    tokenizer: Any
-
-
-FACTS = Facts(
-    device="cpu", windows=(None,), kv_heads=2, head_dim=8, num_heads=4, hidden_size=32, intermediate_size=64,
-    vocab_size=97, item_bytes=4, max_positions=512, attention="sdpa", weight_bytes=1 << 20, free_bytes=8 << 30,
-    total_bytes=16 << 30, host_free_bytes=8 << 30,
-)  # fmt: skip
 
 
 class FakeManager:
@@ -358,34 +300,3 @@ class FakeDesk:
 
     def hold(self) -> None:
         self._manager._become("held")
-
-
-class Stage:
-    """A launch whose engines are fakes; ``managers`` holds all that were made, oldest first."""
-
-    def __init__(self, tmp_path: Any, *, prompts: tuple[RequestSpec, ...] = (), template: str | None = "yes",
-                 fails: BaseException | None = None, windows: tuple[int | None, ...] = (None,), **config: Any) -> None:
-        self.clock = FakeClock()
-        self.managers: list[FakeManager] = []
-        self.changes: list[dict[str, Any]] = []
-        self.fails = fails
-        self.tokenizer = FakeTokenizer(template)
-        self._windows, self._config = windows, config
-        self.options = LaunchOptions(
-            name="fake-model", load=self._load, make_manager=self._make, prompts=prompts, config_dir=tmp_path
-        )
-
-    def _load(self, progress: Any) -> FakeLoaded:
-        if self.fails is not None:
-            raise self.fails
-        return FakeLoaded("fake-model", self.tokenizer)
-
-    def _make(self, loaded: FakeLoaded, changes: Any) -> FakeManager:
-        self.changes.append(dict(changes))
-        manager = FakeManager(self.clock, self._windows, **{**self._config, **changes})
-        self.managers.append(manager)
-        return manager
-
-    @property
-    def manager(self) -> FakeManager:
-        return self.managers[-1]

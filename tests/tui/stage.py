@@ -7,11 +7,44 @@ from typing import Any
 from textual.pilot import Pilot
 
 from cbtui.app import MonitorApp
+from cbtui.launch import LaunchOptions, RequestSpec
 from cbtui.session import Session
 from cbtui.work import InlineWorker
-from tests.tui.fake_manager import FakeManager, Stage
+from tests.tui.fake_manager import FakeManager
+from tests.tui.fake_model import FakeClock, FakeLoaded, FakeTokenizer
 
 PROMPT = tuple(range(2, 22))
+
+
+class Stage:
+    """A launch whose engines are fakes; ``managers`` holds all that were made, oldest first."""
+
+    def __init__(self, tmp_path: Any, *, prompts: tuple[RequestSpec, ...] = (), template: str | None = "yes",
+                 fails: BaseException | None = None, windows: tuple[int | None, ...] = (None,), **config: Any) -> None:
+        self.clock = FakeClock()
+        self.managers: list[FakeManager] = []
+        self.changes: list[dict[str, Any]] = []
+        self.fails = fails
+        self.tokenizer = FakeTokenizer(template)
+        self._windows, self._config = windows, config
+        self.options = LaunchOptions(
+            name="fake-model", load=self._load, make_manager=self._make, prompts=prompts, config_dir=tmp_path
+        )
+
+    def _load(self, progress: Any) -> FakeLoaded:
+        if self.fails is not None:
+            raise self.fails
+        return FakeLoaded("fake-model", self.tokenizer)
+
+    def _make(self, loaded: FakeLoaded, changes: Any) -> FakeManager:
+        self.changes.append(dict(changes))
+        manager = FakeManager(self.clock, self._windows, **{**self._config, **changes})
+        self.managers.append(manager)
+        return manager
+
+    @property
+    def manager(self) -> FakeManager:
+        return self.managers[-1]
 
 
 class Play:
@@ -75,3 +108,10 @@ async def playing(tmp_path: Any, size: tuple[int, int] = (120, 36), **options: A
             yield play
         finally:
             app.session.close()
+
+
+def rendered(play: Play) -> str:
+    """What the screen in front shows, as plain text."""
+    screen = play.app.screen
+    strips = screen._compositor.render_strips(screen.size)
+    return "\n".join("".join(segment.text for segment in strip) for strip in strips)

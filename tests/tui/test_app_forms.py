@@ -7,7 +7,7 @@ from cbtui.forms import BURST_FIELDS, REQUEST_FIELDS, BurstSpec, read_burst, rea
 from cbtui.launch import RequestSpec
 from cbtui.prompts import counts, parse_stop_strings, write_stop_strings
 from cbtui.settings import Settings, SettingsFile, from_toml, to_toml
-from tests.tui.fake_manager import FakeTokenizer
+from tests.tui.fake_model import FakeTokenizer
 
 
 def test_a_request_survives_the_way_into_the_fields_and_back():

@@ -6,14 +6,7 @@ from textual.widgets import Input, TextArea
 from cbtui.screens.add import AddDialog
 from cbtui.screens.config import ConfigDialog
 from cbtui.screens.explain import ExplainDialog
-from tests.tui.stage import playing
-
-
-def rendered(play) -> str:
-    """What the screen in front shows, as plain text."""
-    screen = play.app.screen
-    strips = screen._compositor.render_strips(screen.size)
-    return "\n".join("".join(segment.text for segment in strip) for strip in strips)
+from tests.tui.stage import playing, rendered
 
 
 def said(play) -> str:

@@ -17,7 +17,7 @@ from engine.core.options import ContinuousBatchingConfig
 from engine.core.scheduler import Scheduler
 from engine.manager import ContinuousBatchingManager
 from tests.tiny import tiny_model
-from tests.tui.fake_manager import FakeLoaded, FakeTokenizer
+from tests.tui.fake_model import FakeLoaded, FakeTokenizer
 
 WAIT_SECONDS = 20.0
 """Far more than anything here takes; only a hang runs into it."""

@@ -4,8 +4,7 @@ import pytest
 from textual.widgets import Input
 
 from cbtui.screens.fields import Press
-from tests.tui.stage import playing
-from tests.tui.test_app_actions import rendered
+from tests.tui.stage import playing, rendered
 
 
 async def test_the_add_dialog_says_when_it_would_start(tmp_path):
