@@ -37,8 +37,6 @@ from cbtui.widgets import Frame
 from cbtui.widgets.terminal import Shown
 
 TICKS_PER_SECOND = 16
-QUIET_TICKS = 3
-"""Beats from one look at notices and waiting times to the next while the turn of a new step has not come."""
 SWITCH_INTERVAL = 0.001
 """Seconds after which a busy Python thread must hand over: brings the event loop's lag under a busy engine down."""
 
@@ -154,13 +152,14 @@ class MonitorApp(App[int], inherit_bindings=False):
             return
         self._ticks += 1
         self.pace.settle()
-        self.session.poll(self.clock())
+        ready = self.pace.ready
+        if ready:
+            self.pace.begin()
+        self.session.poll(self.clock(), ready)
         self.player.poll()
         if self.want_preview and self.chrome.mode == 1:
             self.session.ask_preview()
-        ready = self.pace.ready
-        if ready or self._ticks % QUIET_TICKS == 0:
-            self._draw(self._ticks, ready)
+        self._draw(self._ticks, ready)
         if isinstance(self.screen, Dialog) and self.screen.ready:
             self.screen.beat()
 
@@ -169,8 +168,6 @@ class MonitorApp(App[int], inherit_bindings=False):
         if tick is None:
             self.frame.show(self.session.state, self.chrome)
         else:
-            if ready:
-                self.pace.begin()
             self.frame.show(self.session.state, self.chrome, tick=tick, wait=not ready)
         self.place.settle()
 
@@ -203,6 +200,12 @@ class MonitorApp(App[int], inherit_bindings=False):
         """Requests that were accepted and have not ended."""
         state = self.session.state
         return 0 if state is None else sum(s.change.place != "done" for s in state.picture.sequences.values())
+
+    @property
+    def has_work(self) -> bool:
+        """Whether any request has not ended."""
+        state = self.session.state
+        return state is not None and any(s.change.place != "done" for s in state.picture.sequences.values())
 
     def turn(self, name: str, values: Sequence[str], now: str) -> str:
         """The value after ``now``, remembered under ``name``."""

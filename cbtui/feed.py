@@ -1,13 +1,16 @@
 """What the engine publishes, folded into the monitor's state: records, and keyframes where some were missed."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from cbtui.acks import told
 from cbtui.model import MonitorState
 from cbtui.tokens import TokenizerText
 from engine.core.observe import CommandAck, Keyframe, StepRecord
+
+BACKLOG = 16
+"""Records that are taken in although nothing is to be drawn: more of them at once would keep keys waiting."""
 
 Ask = Callable[[Callable[[], Any], Callable[[Any], None], Callable[[], None]], None]
 """Puts a question to the engine off the event loop: (question, what to do with the answer, what to do without one)."""
@@ -38,23 +41,59 @@ class Feed:
         self._joined = False
         self._manager, self._tokenizer, self._ask, self._say = manager, tokenizer, ask, say
         self._after = 0
+        self._planned = -1
         self._waits = False
         manager.tap.attach()
         self._ask_keyframe()
 
-    def poll(self) -> bool:
-        """Takes in what was published since the last call. True when there was something."""
-        if self._waits or self.state is None:
+    def poll(self, due: bool = True) -> bool:
+        """Takes in what was published since the last call. True when there was something.
+
+        While the engine runs, records may wait in the tap until they are to be drawn: nobody sees them before, what is
+        on the screen stays a moment whose next step is known, and taking in many at once costs less.
+
+        Args:
+            due: what is new can be drawn now.
+        """
+        latest = self._manager.tap.latest
+        if self._waits or self.state is None or latest is None or latest.step <= self._after:
             return False
         records, missed = self._manager.tap.read(self._after)
         if missed:
             self._ask_keyframe()
             return True
-        for record in records:
+        if not (due or len(records) >= BACKLOG or self._presses(records)):
+            return False
+        for record in self._shown(records):
             self.state.apply(record)
             self._after = record.step
             self._hear(record)
         return bool(records)
+
+    def _presses(self, records: Sequence[StepRecord]) -> bool:
+        """Whether one of them answers a command, or the last may stay the last for some time."""
+        return self._manager.status.state != "running" or any(record.commands for record in records)
+
+    def _shown(self, records: Sequence[StepRecord]) -> Sequence[StepRecord]:
+        """Those up to the last one that says what comes next, as long as others will follow; else all of them.
+
+        Answers to commands do not wait for that.
+        """
+        last = records[-1].counters if records else None
+        if last is None or last.accepted == last.finished + last.failed + last.cancelled:
+            return records
+        if self._manager.status.state != "running":
+            return records
+        known = [place for place, record in enumerate(records, start=1) if record.next is not None or record.commands]
+        return records[: known[-1]] if known else records
+
+    def ask_plan(self) -> None:
+        """Asks what the next step would do where no record says it: the engine stands after one that was not asked."""
+        state = self.state
+        if state is None or self._waits or self._planned == state.step or state.preview(state.picture) is not None:
+            return
+        step = self._planned = state.step
+        self._ask(self._manager.preview, lambda plan: state.plan_after(step, plan), self._stay)
 
     def close(self) -> None:
         """Nobody watches any more."""

@@ -48,6 +48,7 @@ class MonitorState:
         checks: when the engine checked its invariants, and what was broken.
         border: the step at which the engine that runs began, -1 for the first one.
         pauses: when a person held the engine.
+        planned: a step, and what the one after it would do: of a record that was not asked when it was made.
         history: kept steps. text: how token ids are read; may be set once, before the first record.
     """
 
@@ -67,6 +68,7 @@ class MonitorState:
         self._refused = 0
         self._phases = Phases(self.stories)
         self._past: list[Picture] = []
+        self.planned: tuple[int, PlanPreview] | None = None
         self.lives: dict[int, deque[BlockEvent]] = {}
         self.memo: dict[str, tuple[object, object]] = {}
         self._begin(keyframe)
@@ -118,6 +120,7 @@ class MonitorState:
                     )
                 self._end(story, self.step, self.picture.time)
         self.picture = Picture(keyframe)
+        self.planned = None
         self._phases.clear()
         self._past = []
         self.lives.clear()
@@ -317,6 +320,8 @@ class MonitorState:
         record = picture.record
         if record is not None and record.next is not None:
             return record.next
+        if self.planned is not None and self.planned[0] == picture.step:
+            return self.planned[1]
         if picture.step >= self.picture.step:
             return None
         after = self.history.record(picture.step + 1)
@@ -324,6 +329,11 @@ class MonitorState:
             return None
         tokens = sum(part.query for part in after.slices)
         return PlanPreview(after.slices, after.decisions, after.limit, tokens)
+
+    def plan_after(self, step: int, plan: PlanPreview | None) -> None:
+        """Notes what would come after a step; None notes nothing."""
+        if plan is not None and step == self.step:
+            self.planned = step, plan
 
     def rates(self, step: int | None = None) -> tuple[float | None, float | None]:
         """(steps per second, output tokens per second) up to a step, None where there is too little to measure."""

@@ -1,11 +1,11 @@
 """How things stand at this moment: what the frame says of the engine, and which actions can be used."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cbtui.keybar import hints
 from cbtui.situation import Situation
-from cbtui.view.chrome import Chrome
+from cbtui.view.chrome import Chrome, KeyHint
 
 if TYPE_CHECKING:
     from cbtui.app import MonitorApp
@@ -22,9 +22,13 @@ class Moment:
         self._app = app
         self._notice_until = 0.0
         self._unless = ""
+        self._hints: tuple[object, tuple[KeyHint, ...]] = (None, ())
 
     def refreshed(self, chrome: Chrome) -> Chrome:
-        """The chrome with everything that follows from the engine and the clock."""
+        """The chrome with everything that follows from the engine and the clock; the same object if nothing differs.
+
+        It is asked for at every beat, and mostly nothing does.
+        """
         session = self._app.session
         state, notice, kind = session.state, chrome.notice, chrome.notice_kind
         now = self._app.clock()
@@ -41,7 +45,7 @@ class Moment:
             past = None
         seconds = session.step_seconds
         loading = session.loading
-        chrome = replace(
+        chrome = changed(
             chrome,
             model=getattr(session.loaded, "name", None) or session.launch.name,
             engine="loading" if session.phase in ("new", "loading") else session.shown_engine,
@@ -57,7 +61,15 @@ class Moment:
             config=session.config_fields,
             caption=self._app.player.line(past, self._app.keys),
         )
-        return replace(chrome, keys=hints(self.situation(chrome), chrome.mode, self._app.keys))
+        return changed(chrome, keys=self._key_bar(chrome))
+
+    def _key_bar(self, chrome: Chrome) -> tuple[KeyHint, ...]:
+        """The hints as they were made last, until something they depend on differs."""
+        keys = self._app.keys
+        asked = (self.situation(chrome), chrome.mode, keys)
+        if asked != self._hints[0]:
+            self._hints = (asked, hints(asked[0], chrome.mode, keys))
+        return self._hints[1]
 
     def situation(self, chrome: Chrome) -> Situation:
         """What decides which actions can be used now."""
@@ -68,12 +80,12 @@ class Moment:
             engine=session.engine,
             past=None if chrome.frozen else chrome.past,
             frozen=chrome.frozen,
-            kept=0 if state is None else state.step - state.oldest + 1 if state.step else 0,
+            kept=0 if state is None or not state.step else min(2, state.step - state.oldest + 1),
             selected=None if story is None else story.label,
             selected_ended=story is not None and story.ended >= 0,
             mark=chrome.mark,
             can_undo=session.can_undo,
-            has_work=self._app.unfinished > 0,
+            has_work=self._app.has_work,
             rate=session.rate,
             mode=chrome.mode,
             pane=self._app.place.pane,
@@ -81,3 +93,10 @@ class Moment:
             scenario=self._app.player.title,
             played=self._app.player.scenario is not None,
         )
+
+
+def changed(chrome: Chrome, **fields: Any) -> Chrome:
+    """The chrome with these fields; itself where they are what it has."""
+    if all(getattr(chrome, name) == value for name, value in fields.items()):
+        return chrome
+    return replace(chrome, **fields)

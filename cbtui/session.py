@@ -23,9 +23,6 @@ from cbtui.work import ThreadWorker, Worker
 __all__ = ["LaunchOptions", "Notice", "RequestSpec", "Session"]
 
 RATES = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0)
-PREVIEWED = 8
-"""Records that carry a preview after each request for it: enough that none is missing at a readable pace."""
-
 
 class Session(EngineState):
     """Owns the engine: loads the model, makes and remakes the manager, folds what it publishes, sends commands.
@@ -126,8 +123,11 @@ class Session(EngineState):
         """What the engine's records add up to, None before the first of them. It outlives its engine."""
         return None if self._feed is None else self._feed.state
 
-    def poll(self, now: float) -> bool:
-        """Takes in what arrived since the last poll. True when there is something new to show."""
+    def poll(self, now: float, due: bool = True) -> bool:
+        """Takes in what arrived since the last poll, of a running engine only if it is ``due`` to be drawn.
+
+        True when there is something new to show.
+        """
         news = self._inbox.take()
         if self.manager is None:
             return news
@@ -138,7 +138,7 @@ class Session(EngineState):
         if self._after_drain is not None and self.engine == "stopped":
             self._restart_now(self._after_drain)
             return True
-        return (self._feed is not None and self._feed.poll()) or news
+        return (self._feed is not None and self._feed.poll(due)) or news
 
     # ---- commands: each is queued by the manager and acknowledged in the record of the step where it took effect
 
@@ -210,9 +210,15 @@ class Session(EngineState):
             self.ask(lambda: manager.explain(story.request_id), answer)
 
     def ask_preview(self) -> None:
-        """The records until the next few polls are to say what the step after them would do."""
-        if self.manager is not None and self.engine in ("running", "held", "draining"):
-            self.manager.want_preview(PREVIEWED)
+        """The next record is to say what the step after it would do, and the last one of an engine that is held.
+
+        A dry run is made by the engine's own thread, so it is asked for once a beat and not for every record.
+        """
+        engine = self.engine
+        if engine in ("running", "held", "draining"):
+            self.manager.want_preview(1)
+        if engine == "held" and self._feed is not None:
+            self._feed.ask_plan()
 
     def stop(self) -> None:
         """The engine finishes what it accepted and takes nothing new."""

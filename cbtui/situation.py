@@ -13,7 +13,7 @@ class Situation:
         engine: state of the manager: "new", "running", "held", "draining", "stopped", "failed" or "detached".
         past: the step shown when it is one of the past, else None.
         frozen: the view stands still while the engine may run.
-        kept: how many steps the history holds.
+        kept: how many steps the history holds, 2 for any more.
         selected: id of the request under the cursor.
         selected_ended: that request has ended.
         mark: the step marked as A, or None.

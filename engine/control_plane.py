@@ -5,7 +5,7 @@ from typing import Any
 from engine.control import RunUntil
 from engine.core.config import ResolvedConfig
 from engine.core.errors import RequestError
-from engine.core.observe import Keyframe
+from engine.core.observe import Keyframe, PlanPreview
 from engine.core.tap import Tap
 from engine.follow import Follower
 from engine.status import ManagerStatus
@@ -78,6 +78,15 @@ class ControlPlane:
     def want_preview(self, records: int = 1) -> None:
         """The next records, as many as given, will each say what the step after them would do."""
         self._worker.engine.want_preview(records)
+
+    def preview(self, timeout: float | None = 30.0) -> PlanPreview | None:
+        """What the next step would do as things are now, a dry run; None when there is nothing to do.
+
+        Raises:
+            TimeoutError: a step takes longer than ``timeout`` seconds.
+        """
+        scheduler = self._worker.engine.scheduler
+        return self._worker.ask(lambda: scheduler.preview() if scheduler.has_work else None, timeout)
 
     def snapshot(self, timeout: float | None = 30.0) -> Keyframe:
         """The full visible state as of the last record; also when stopped or failed.

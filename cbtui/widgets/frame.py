@@ -135,19 +135,19 @@ class Frame(Widget, can_focus=True):
         ``wait``: the turn of a step that is all that is new has not come.
         """
         self._state, self._chrome = state, chrome
-        width, height = self.size
-        if not width or not height:
-            return
         step = state.step if state is not None else -1
         seen = state.picture if state is not None else None
-        drawn = (id(state), step, id(seen), chrome, width, height)
-        if drawn == self._drawn:
+        drawn = (id(state), step, id(seen), id(state.planned) if state is not None else 0, chrome)
+        if drawn == self._drawn:  # a new size forgets what was drawn
             return
-        only_step = self._drawn[3:] == drawn[3:] and self._drawn[:1] == drawn[:1]
+        only_step = bool(self._drawn) and self._drawn[-1] == chrome and self._drawn[0] == drawn[0]
         if tick is not None:
             if only_step and (wait or tick - self._tick < TICKS_PER_FRAME):
                 return
             self._tick = tick
+        width, height = self.size
+        if not width or not height:
+            return
         if state is None or layout.size_class(width, height) == "tiny":
             self._rects = []
             panel = frames.compose(state, chrome, self._theme, width, height)

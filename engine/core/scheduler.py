@@ -233,8 +233,9 @@ class Scheduler:
 
         It records nothing and looks for no stop strings.
         """
-        twin = Scheduler(self.layout, self.settings)
-        twin.state = self.state.copy(max_waiting)
+        state = self.state.copy(max_waiting)
+        twin = Scheduler(self.layout, self.settings, cache=state.cache)
+        twin.state = state
         return twin
 
     # -- observation --------------------------------------------------------------------------------------------------

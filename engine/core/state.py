@@ -167,10 +167,7 @@ class State:
 
         def copied(seq: Sequence) -> Sequence:
             if seq.key not in made:
-                made[seq.key] = replace(
-                    seq, tokens=seq.tokens[:], tables=[t[:] for t in seq.tables], host=seq.host[:],
-                    logprobs=[], top_logprobs=[], timestamps=[],
-                )  # fmt: skip
+                made[seq.key] = seq.twin()
             return made[seq.key]
 
         for seq in self.line.head(max_waiting):

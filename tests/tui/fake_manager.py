@@ -13,7 +13,7 @@ from engine.core.errors import EngineError, RequestError
 from engine.core.groups import group_layers
 from engine.core.invariants import check
 from engine.core.layout import CacheLayout
-from engine.core.observe import CommandAck, Keyframe, Spans
+from engine.core.observe import CommandAck, Keyframe, PlanPreview, Spans
 from engine.core.options import ContinuousBatchingConfig
 from engine.core.plan import StepResult
 from engine.core.rehearsal import forecast, layout_with, rehearse
@@ -137,6 +137,10 @@ class FakeManager:
 
     def want_preview(self, records: int = 1) -> None:
         self.preview_wanted = records > 0
+
+    def preview(self) -> PlanPreview | None:
+        self.questions.append("preview")
+        return self.scheduler.preview() if self.scheduler.has_work else None
 
     def snapshot(self) -> Keyframe:
         self.questions.append("snapshot")
