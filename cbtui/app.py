@@ -15,8 +15,10 @@ from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.driver import Driver
 from textual.screen import Screen
+from textual.strip import Strip
 
 from cbtui import actions
+from cbtui.beat import Beat
 from cbtui.commands import ActionProvider
 from cbtui.inquiry import Inquiry
 from cbtui.keys import ACTIONS, BY_ID, keymap
@@ -87,6 +89,7 @@ class MonitorApp(App[int], inherit_bindings=False):
         self.player = Player(self.session)
         self.want_preview = True
         self._ticks = 0
+        self._beat: Beat | None = None
         self._ticks_per_second = ticks_per_second
         self._do = {name: getattr(group, name) for group in (g(self) for g in actions.GROUPS) for name in _own(group)}
         for theme in all_themes():
@@ -126,8 +129,12 @@ class MonitorApp(App[int], inherit_bindings=False):
             self.session.say(self.store.problem, "error")
         self._draw()
         if self._ticks_per_second:
-            self.set_interval(1 / self._ticks_per_second, self.tick)
+            self._beat = Beat(self._ticks_per_second, self.tick, self._handle_exception)
         self.call_after_refresh(self._open)
+
+    def on_unmount(self) -> None:
+        if self._beat is not None:
+            self._beat.stop()
 
     def _open(self) -> None:
         """The first thing after the first frame: a scenario, or the model and the prompts that were given."""
@@ -146,22 +153,26 @@ class MonitorApp(App[int], inherit_bindings=False):
 
     # ---- drawing
 
-    def tick(self) -> None:
-        """One beat: takes in what the engine did and shows it. Costs next to nothing when nothing is new."""
-        if not self.screen_stack:  # the timer outlives the screens by a moment at the end
-            return
+    def tick(self) -> bool:
+        """One beat: takes in what the engine did and shows it. Costs next to nothing when nothing is new.
+
+        Returns whether something was new, or the engine is at work so that something soon will be.
+        """
+        if not self.screen_stack:  # the beat outlives the screens by a moment at the end
+            return False
         self._ticks += 1
         self.pace.settle()
         ready = self.pace.ready
         if ready:
             self.pace.begin()
-        self.session.poll(self.clock(), ready)
+        shown, news = self.chrome, self.session.poll(self.clock(), ready)
         self.player.poll()
         if self.want_preview and self.chrome.mode == 1:
             self.session.ask_preview()
         self._draw(self._ticks, ready)
         if isinstance(self.screen, Dialog) and self.screen.ready:
             self.screen.beat()
+        return news or self.session.step_seconds > 0 or self.chrome is not shown
 
     def _draw(self, tick: int | None = None, ready: bool = True) -> None:
         self.chrome = self._moment.refreshed(self.chrome)
@@ -178,6 +189,10 @@ class MonitorApp(App[int], inherit_bindings=False):
         else:
             self._shown.forget()
         super()._display(screen, renderable)
+
+    def show_lines(self, screen: MonitorScreen, lines: dict[int, Strip]) -> None:
+        """Has these lines written, as far as they differ from what the terminal shows."""
+        self._display(screen, self._shown.lines(lines, self.get_line_filters(), self.frame.background_colors[1]))
 
     def change(self, **fields: Any) -> None:
         """Replaces fields of the chrome and brings the whole frame up to date."""

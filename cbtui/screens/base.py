@@ -16,6 +16,7 @@ from textual.widgets import Static
 from cbtui.screens.fields import FieldCell, FieldRow
 from cbtui.screens.words import Words, say
 from cbtui.theme import Theme
+from cbtui.widgets.frame import Frame
 
 Answer = TypeVar("Answer")
 
@@ -83,6 +84,32 @@ Dialog.-low .gap { display: none; }
 
 class MonitorScreen(Screen[None], inherit_bindings=False):
     """The screen below all dialogs. It has no keys of its own, so that every key is an action of the registry."""
+
+    def _compositor_refresh(self) -> None:
+        """Changed lines of the frame go straight to the terminal while nothing lies over it.
+
+        Textual would cut every line into the parts of its widgets and put them together again, which costs as much as
+        making the lines. Whatever else is to be painted goes its way.
+        """
+        compositor, app = self._compositor, self.app
+        rows = compositor._dirty_regions
+        frame = next(iter(self.children), None)
+        if (
+            self is not app.screen
+            or app.is_inline
+            or not isinstance(frame, Frame)
+            or frame.region != self.region
+            or self.region in rows
+            or any(cut[1:2] != [self.size.width] for cut in compositor.cuts)
+        ):
+            super()._compositor_refresh()
+            return
+        lines = {y: frame.render_line(y) for y in sorted({y for region in rows for y in region.line_range})}
+        rows.clear()
+        self._dirty_widgets.clear()
+        if lines:
+            app.show_lines(self, lines)  # type: ignore[attr-defined]
+        app._update_mouse_over(self)
 
 
 class Dialog(ModalScreen[Answer]):

@@ -1,16 +1,11 @@
 """The block map: who holds which block of the pool, in owner order or in physical order, and the legend beside it."""
 
-from collections import Counter
-
-from rich.style import Style
-
+from cbtui.view.blockmap import highlight, map_rows
 from cbtui.view.cells import Panel, Part, Row, RowBuilder, Span, blank, heading
 from cbtui.view.chrome import Hit
-from cbtui.view.difference import difference_of
 from cbtui.view.legend import equation, gauge, legend
-from cbtui.view.plaincells import Cell
 from cbtui.view.scene import Scene
-from cbtui.view.tiles import Painter, Shape, owner_order, shape
+from cbtui.view.tiles import Shape, shape
 
 
 def order_of(scene: Scene, width: int) -> str:
@@ -18,88 +13,6 @@ def order_of(scene: Scene, width: int) -> str:
     if scene.chrome.map_order in ("owner", "physical"):
         return scene.chrome.map_order
     return "physical" if scene.is_past or width >= 198 else "owner"
-
-
-def map_rows(scene: Scene, width: int, rows: int, *, gutter: bool, tiles: bool, order: str) -> Panel:
-    """The map itself, without heading and legend."""
-    picture, theme = scene.picture, scene.theme
-    plan = shape(picture.num_blocks, width, rows, gutter=gutter, tiles=tiles)
-    numbers = owner_order(scene) if order == "owner" else list(range(1, picture.num_blocks + 1))
-    margin_from = (
-        max(0, len(numbers) - scene.margin) if order == "owner" and scene.chrome.map_view == "owner" else len(numbers)
-    )
-    cells = _cells(scene, numbers, margin_from, plan.per_cell)
-    changed = _highlight(scene)
-    out: list[Row] = []
-    starts: list[int] = []
-    previous: object = None
-    tile, chosen = plan.tile, scene.chrome.block
-    for y in range(plan.rows):
-        row = RowBuilder(width, theme.style("muted"))
-        if plan.gutter:
-            row.right(str(y * plan.columns * plan.per_cell), plan.gutter - 1).put(" ")
-        elif width > 2:
-            row.put(" ")
-        starts.append(row.used)
-        texts: list[str] = []
-        styles: list[Style] = []
-        line = cells[y * plan.columns : (y + 1) * plan.columns]
-        for x, cell in enumerate(line):
-            style = cell.bright if x == 0 or cell.run != previous else cell.style
-            if changed is not None or cell.block == chosen:
-                style = _focus(scene, cell, changed)
-            previous = cell.run
-            styles.append(style)
-            if tile == 1:
-                texts.append(cell.glyph)
-            elif cell.fill is None or (changed is not None and cell.block not in changed):
-                texts.append(cell.glyph + cell.second)
-            else:
-                texts += (cell.glyph, cell.second)
-                styles.append(cell.fill)
-        out.append(row.cells(texts, styles, tile * len(line)).done())
-
-    def hits() -> list[Hit]:
-        return [
-            Hit(y, start + x * tile, start + (x + 1) * tile, "block", cell.block)
-            for y, start in enumerate(starts)
-            for x, cell in enumerate(cells[y * plan.columns : (y + 1) * plan.columns])
-        ]
-
-    return Panel(out, hits)
-
-
-def _cells(scene: Scene, numbers: list[int], margin_from: int, per_cell: int) -> list[Cell]:
-    cell = Painter(scene).cell
-    every = [cell(number) for number in numbers[:margin_from]]
-    every += [cell(number, "amber_on") for number in numbers[margin_from:]]
-    if per_cell == 1:
-        return every
-    cells = []
-    for start in range(0, len(every), per_cell):
-        group = every[start : start + per_cell]
-        runs = [one.run for one in group]
-        common = runs[0] if runs.count(runs[0]) * 2 >= len(runs) else Counter(runs).most_common(1)[0][0]
-        cells.append(group[runs.index(common)])
-    return cells
-
-
-def _highlight(scene: Scene) -> set[int] | None:
-    """Blocks that keep their colour in the past: those that differ from the mark, else those the step changed."""
-    if not scene.is_past:
-        return None
-    if scene.chrome.mark is not None:
-        return set(difference_of(scene).changed)
-    return scene.picture.moves.changed
-
-
-def _focus(scene: Scene, cell: Cell, changed: set[int] | None) -> Style:
-    """The style of a cell that is selected, or of any while only what changed is bright."""
-    if scene.chrome.block == cell.block:
-        return scene.theme.style("on_ink", "on", bold=True, underline=True)
-    if changed is not None and cell.block not in changed:
-        return scene.theme.style("muted" if scene.picture.blocks[cell.block].state == "owned" else "faint")
-    return cell.bright
 
 
 def blocks(scene: Scene, width: int, height: int, *, screen_width: int, legend_rows: int = 1, tiles: bool = False,
@@ -164,7 +77,7 @@ def _note(scene: Scene, plan: Shape, order: str, screen_width: int) -> tuple[Spa
     """Right side of the heading: what a cell is, and what is bright in the past."""
     theme, chrome = scene.theme, scene.chrome
     dim = theme.style("muted")
-    changed = _highlight(scene)
+    changed = highlight(scene)
     words = "by owner" if order == "owner" else "physical order"
     if changed is not None and screen_width >= 100:
         return ((f"{words.removesuffix(' order')}: ", dim), (f"{len(changed)} changed", theme.style("amber")))

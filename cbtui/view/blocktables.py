@@ -1,5 +1,8 @@
 """Block tables: one row per sequence, the entries of its full-attention group and of its window group side by side."""
 
+from itertools import groupby
+from operator import itemgetter
+
 from rich.style import Style
 
 from cbtui.letters import cell_letter
@@ -24,6 +27,10 @@ def table_cells(scene: Scene, live: Live, group: int) -> list[tuple[str, Style]]
     saved = {index: slot for slot, (where, index) in live.host.items() if where == group}
     table = live.tables[group]
     length = max(len(table), max(saved, default=-1) + 1)
+    blocks = picture.blocks
+    if table and not (saved or picture.moves.back_blocks or any(len(blocks[n].owners) != 1 for n in table)):
+        plain = (letter, theme.tile(hue, "window" if window else "body"))
+        return [plain] * (length - 1) + [_owned(scene, live, group, length - 1, table[-1], letter)]
     cells = []
     for index in range(length):
         number = table[index] if index < len(table) else 0
@@ -58,8 +65,8 @@ def _put_table(row: RowBuilder, scene: Scene, cells: list[tuple[str, Style]], ro
         tail = max(1, room - 2 - room // 4)
         head = max(0, room - tail - 1)
         cells = [*cells[:head], (scene.theme.glyphs.waiting[:1], scene.theme.style("muted")), *cells[-tail:]]
-    for glyph, style in cells[:room]:
-        row.put(glyph, style)
+    for style, run in groupby(cells[:room], key=itemgetter(1)):
+        row.put("".join([glyph for glyph, _ in run]), style)
     row.to(start + room)
 
 

@@ -63,31 +63,6 @@ class RowBuilder:
             self._styles.append(style)
         return self
 
-    def cells(self, texts: Sequence[str], styles: Sequence[Style], width: int) -> "RowBuilder":
-        """Append many texts, ``width`` cells together, each in its own style: ``put`` for the cells of a map."""
-        self.used += width
-        assert self.used <= self.width, f"row of {self.width} cells overflows by {self.used - self.width}"
-        previous = self._styles[-1] if self._styles else None
-        run: list[str] = []
-        for text, style in zip(texts, styles, strict=True):
-            if style is previous:
-                run.append(text)
-                continue
-            if run:
-                self._extend(run, previous)
-            run, previous = [text], style
-        if run:
-            self._extend(run, previous)
-        return self
-
-    def _extend(self, run: list[str], style: Style | None) -> None:
-        text = "".join(run)
-        if self._styles and self._styles[-1] is style:
-            self._texts[-1] += text
-        elif style is not None:
-            self._texts.append(text)
-            self._styles.append(style)
-
     def spans(self, spans: Iterable[Span]) -> "RowBuilder":
         for text, style in spans:
             self.put(text, style)
@@ -109,10 +84,14 @@ class RowBuilder:
         text = clip(text, width, "~")
         return self.put(text + " " * (width - width_of(text)), style)
 
+    def piece(self) -> Row:
+        """What is written so far, for a row that is put together by other means."""
+        return tuple(map(Segment, self._texts, self._styles))
+
     def done(self) -> Row:
         self.to(self.width)
         assert self.used == self.width, f"row is {self.used} cells wide, not {self.width}"
-        return tuple(map(Segment, self._texts, self._styles))
+        return self.piece()
 
 
 class Panel:

@@ -8,7 +8,7 @@ from cbtui.view.cells import Panel, Part, Row, RowBuilder, blank, choose, headin
 from cbtui.view.chrome import Hit
 from cbtui.view.requests import GONE, Line, glyph_of, matches
 from cbtui.view.scene import Scene
-from cbtui.view.timeline import Columns, axis, bars, columns, marks_row, track
+from cbtui.view.timeline import Columns, axis, bars, columns, marks_row, top_of, track
 
 GUTTER, TAIL = 7, 23
 _PHASE = {"queued": 0, "preempted": 1, "stalled": 2, "offloaded": 3, "decode": 4, "prefill": 5}
@@ -79,13 +79,12 @@ def _tracks(scene: Scene, width: int, cols: Columns, tail: int) -> list[Row]:
     dim = theme.style("muted")
     out = []
     for name, title, top, unit in (
-        ("tokens", "tok", max([1, *series["budget"]]), ""),
+        ("tokens", "tok", top_of(scene, cols, "budget"), ""),
         ("used", "blk", max(1, scene.picture.num_blocks), ""),
     ):
         shares = track(scene, cols, name, top)
         row = RowBuilder(width, theme.style("text")).put(f" {title}".ljust(GUTTER), dim)
-        for glyph, style in bars(scene, cols, shares, [False] * len(shares), 1)[0]:
-            row.put(glyph, style)
+        row.spans(bars(scene, cols, shares, 1)[0])
         if tail == TAIL:
             peak = max(series[name], default=-1)
             row.put("  ").put("peak ", dim).put(str(peak) if peak >= 0 else "--", theme.style("bright", bold=True))

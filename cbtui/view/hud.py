@@ -104,6 +104,8 @@ def _put(row: RowBuilder, part: Part, hits: list[Hit]) -> None:
 
 def _fitting(left: list[Part], right: list[Part], width: int, gap: int, inner: int) -> tuple[list[Part], list[Part]]:
     """The most important parts that fit, whole; a short one may stay where a longer one before it had to go."""
+    if _left_width(left, gap) + _right_width(right, inner) + 2 * bool(right) <= width:
+        return left, right
     kept: list[Part] = []
     for part in sorted([*left, *right], key=lambda part: -part.priority):
         tried = [*kept, part]

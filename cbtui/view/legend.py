@@ -45,7 +45,9 @@ def legend_parts(scene: Scene, *, long: bool, numbers: bool, margin: bool) -> li
     if any(w is not None for w in scene.picture.windows):
         add("window", small, "sliding window" if long else "window", 8, always=True)
     shares = theme.style("share_ink", "share", bold=True)
-    most = max(map(len, map(attrgetter("owners"), scene.picture.blocks)), default=0)
+    most = 0
+    if counts["shared"] or counts["shared_window"]:
+        most = max(map(len, map(attrgetter("owners"), scene.picture.blocks)), default=0)
     shared_by = f"shared by {most}" if numbers else "shared"
     add("shared", ((f"{glyphs.shared}{most}" if long else glyphs.shared, shares),), shared_by, 7)
     add("shared_window", ((glyphs.shared_window, shares),), "shared, window", 6)

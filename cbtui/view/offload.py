@@ -6,7 +6,7 @@ from cbtui.view.cells import Panel, Part, Row, RowBuilder, blank, choose, headin
 from cbtui.view.chrome import Hit
 from cbtui.view.host import host
 from cbtui.view.scene import Scene
-from cbtui.view.timeline import axis, bars, columns, track
+from cbtui.view.timeline import axis, bars, columns, top_of, track
 from engine.core.observe import Verdict
 
 
@@ -102,19 +102,18 @@ def _traffic(scene: Scene, width: int, height: int) -> tuple[list[Row], list[Hit
     hits: list[Hit] = []
     for name, title, top in (
         ("host", "slots used", max(1, len(scene.picture.host))),
-        ("out", "blocks out", max([1, *series["out"]])),
-        ("back", "blocks back", max([1, *series["back"]])),
+        ("out", "blocks out", top_of(scene, cols, "out")),
+        ("back", "blocks back", top_of(scene, cols, "back")),
     ):
         shares = track(scene, cols, name, top)
         value = series.at(name, scene.step)
-        lines = bars(scene, cols, shares, [False] * len(shares), each)
+        lines = bars(scene, cols, shares, each)
         for y, line in enumerate(lines):
             last = y == len(lines) - 1
             row = RowBuilder(width, theme.style("text")).put(f" {title}".ljust(indent) if last else " " * indent, dim)
-            for x, (glyph, style) in enumerate(line):
-                if x < cols.used and len(cols.steps(x)):
-                    hits.append(Hit(len(rows), row.used, row.used + 1, "step", cols.steps(x)[-1]))
-                row.put(glyph, style)
+            for x in range(min(cols.used, cols.width)):
+                hits.append(Hit(len(rows), row.used + x, row.used + x + 1, "step", cols.steps(x)[-1]))
+            row.spans(line)
             if last:
                 row.right(str(value) if value >= 0 else "--", min(5, row.left), strong)
                 row.put(f"/{top}"[: row.left], dim)

@@ -17,22 +17,31 @@ from engine.core.observe import BlockView
 
 def class_counts(scene: Scene) -> Counter[str]:
     """How many blocks are "full", "window", "shared", "shared_window", "back", "cached", "free" (they add up)."""
-    blocks = scene.picture.blocks
-    counts = Counter(map(attrgetter("state"), islice(blocks, 1, None)))
-    del counts["owned"]
-    counts.update([_class(scene, number, block) for number, block in enumerate(blocks) if block.state == "owned"])
-    return counts
+    picture = scene.picture
+    blocks = picture.blocks
+    counts: Counter[str] = Counter()
+    for (state, group), number in Counter(map(_STATE_AND_GROUP, islice(blocks, 1, None))).items():
+        counts[_class(scene, state, group)] += number
+    shared = [block for block in blocks if len(block.owners) > 1]
+    for block in shared:
+        kind = _class(scene, block.state, block.group)
+        counts[kind] -= 1
+        counts["shared_window" if kind == "window" else "shared"] += 1
+    for block in map(blocks.__getitem__, picture.moves.back_blocks):
+        if len(block.owners) == 1:
+            counts[_class(scene, block.state, block.group)] -= 1
+            counts["back"] += 1
+    return +counts
 
 
-def _class(scene: Scene, number: int, block: BlockView) -> str:
-    if block.state != "owned":
-        return block.state
-    window = scene.picture.is_window(block.group)
-    if len(block.owners) > 1:
-        return "shared_window" if window else "shared"
-    if number in scene.picture.moves.back_blocks:
-        return "back"
-    return "window" if window else "full"
+_STATE_AND_GROUP = attrgetter("state", "group")
+
+
+def _class(scene: Scene, state: str, group: int) -> str:
+    """The class of blocks that one sequence holds, or nobody."""
+    if state != "owned":
+        return state
+    return "window" if scene.picture.is_window(group) else "full"
 
 
 def owner_order(scene: Scene) -> list[int]:

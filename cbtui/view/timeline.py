@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
 
+from rich.style import Style
+
 from cbtui.notes import Mark
 from cbtui.sentences import count
-from cbtui.view.cells import Panel, Part, Row, RowBuilder, heading
+from cbtui.view.cells import Panel, Part, Row, RowBuilder, Span, heading
 from cbtui.view.chrome import Hit
 from cbtui.view.scene import Scene
 
@@ -54,35 +56,61 @@ def columns(scene: Scene, width: int, each: int = 0) -> Columns:
     return Columns(first, last, each, width)
 
 
+def peaks(scene: Scene, cols: Columns, name: str) -> list[int]:
+    """The greatest value in each cell; -1 where nothing is known.
+
+    Cells that are full do not change any more, so those of the frame before are taken over.
+    """
+    series, asked = scene.state.series, (cols.first % cols.each, cols.each)
+    values, first = series[name], series.first
+    before = scene.state.memo.get(f"peaks {name}")
+    known: list[int] = []
+    if before is not None and before[0] == asked and isinstance(before[1], tuple):
+        start, full = before[1]
+        place = (cols.first - start) // cols.each
+        known = full[place : place + cols.used - 1] if place >= 0 else []
+    found = known[:]
+    for x in range(len(known), cols.used):
+        begin = cols.first + x * cols.each - first
+        found.append(max(values[max(0, begin) : max(0, begin + cols.each)], default=-1))
+    scene.state.memo[f"peaks {name}"] = asked, (cols.first, found[:-1])
+    return found
+
+
 def track(scene: Scene, cols: Columns, name: str, top: int) -> list[float]:
     """The greatest value in each cell as a share of ``top``; -1 where nothing is known."""
-    series = scene.state.series
-    values, first = series[name], series.first
-    out = []
-    for x in range(cols.used):
-        part = values[max(0, cols.first + x * cols.each - first) : max(0, cols.first + (x + 1) * cols.each - first)]
-        best = max(part, default=-1)
-        out.append(best / top if best >= 0 and top > 0 else -1.0)
-    return out
+    return [best / top if best >= 0 and top > 0 else -1.0 for best in peaks(scene, cols, name)]
 
 
-def bars(scene: Scene, cols: Columns, shares: Sequence[float], accents: Sequence[bool], rows: int) -> list[list]:
-    """Bars of ``rows`` rows, top row first, as (glyph, style) per cell."""
+def top_of(scene: Scene, cols: Columns, name: str) -> int:
+    """The greatest value shown, at least 1."""
+    return max([1, *peaks(scene, cols, name)])
+
+
+def bars(
+    scene: Scene, cols: Columns, shares: Sequence[float], rows: int, accents: Sequence[bool] | None = None
+) -> list[list[Span]]:
+    """Bars of ``rows`` rows, top row first, as pieces of one style; those with an accent stand out."""
     theme, levels = scene.theme, scene.theme.glyphs.levels
-    cursor, empty = cols.x(scene.step), (" ", theme.style("text"))
-    here, ahead = theme.style("amber" if scene.is_past else "bright"), theme.style("steel2")
+    cursor, end = cols.x(scene.step), len(shares)
     usual, accent = theme.style("steel"), theme.style("steel3")
+    here, ahead = theme.style("amber" if scene.is_past else "bright"), theme.style("steel2")
+    pieces: list[tuple[int, Style]] = []
+    if accents is None:
+        pieces.append((min(cursor, end), usual))
+    else:
+        pieces += [(len(list(run)), accent if kind else usual) for kind, run in groupby(accents[: min(cursor, end)])]
+    pieces += [(int(cursor < end), here), (max(0, end - cursor - 1), ahead), (cols.width - end, theme.style("text"))]
     heights = [max(1, round(share * 8 * rows)) if share > 0 else 0 for share in shares]
-    styles = [here if x == cursor else ahead if x > cursor else accent if accents[x] else usual
-              for x in range(len(heights))]  # fmt: skip
-    rest = [empty] * (cols.width - len(heights))
-    out: list[list] = []
+    out: list[list[Span]] = []
     for y in range(rows - 1, -1, -1):
-        line = []
-        for height, style in zip(heights, styles, strict=True):
-            level = height - 8 * y
-            line.append((levels[min(level, 8) - 1], style) if level > 0 else empty)
-        out.append(line + rest)
+        glyphs = [" "] * (8 * y + 1) + [*levels[:8]] + [levels[7]] * (8 * (rows - y - 1))
+        text = "".join([glyphs[height] for height in heights]) + " " * (cols.width - end)
+        line, x = [], 0
+        for size, style in pieces:
+            line.append((text[x : x + size], style))
+            x += size
+        out.append(line)
     return out
 
 
@@ -187,8 +215,8 @@ def timeline(scene: Scene, width: int, height: int) -> Panel:
     cols = columns(scene, max(1, width - 2 * indent))
     top = max(1, scene.picture.num_blocks)
     shares = track(scene, cols, "used", top)
-    accents = [share > 0 for share in track(scene, cols, "prefill", 1)]
-    body = bars(scene, cols, shares, accents, max(1, height - 3) if height >= 4 else 1)
+    accents = [best > 0 for best in peaks(scene, cols, "prefill")]
+    body = bars(scene, cols, shares, max(1, height - 3) if height >= 4 else 1, accents)
     lead = " " * indent
     rows: list[Row] = []
     if height >= 4:
@@ -214,20 +242,18 @@ def _tracks(scene: Scene, width: int, height: int) -> Panel:
     cols = columns(scene, width - indent - tail)
     each = max(1, (height - 3) // 3)
     record = scene.picture.record
-    budget = max([1, *state.series["budget"]]) if len(state.series) else 1
-    queue = max([1, *state.series["queue"]]) if len(state.series) else 1
-    accents = [share > 0 for share in track(scene, cols, "prefill", 1)]
-    plain = [False] * len(accents)
+    budget, queue = top_of(scene, cols, "budget"), top_of(scene, cols, "queue")
+    accents = [best > 0 for best in peaks(scene, cols, "prefill")]
     tokens = state.series.at("tokens", scene.step)
     rows = [_head(scene, width, cols)]
     rows.append(_cells_row(scene, width, " " * indent, marks_row(scene, cols), (("  at cursor", "muted"),)))
     chart = len(rows)
     for name, title, top, value, unit, accent in (
-        ("tokens", "tokens/step", budget, tokens, f"/{record.budget if record is not None else budget}", plain),
+        ("tokens", "tokens/step", budget, tokens, f"/{record.budget if record is not None else budget}", None),
         ("used", "blocks used", scene.picture.num_blocks, scene.picture.used, f"/{scene.picture.num_blocks}", accents),
-        ("queue", "queue", queue, scene.picture.queued, " wait", plain),
+        ("queue", "queue", queue, scene.picture.queued, " wait", None),
     ):
-        body = bars(scene, cols, track(scene, cols, name, top), accent, each)
+        body = bars(scene, cols, track(scene, cols, name, top), each, accent)
         for y, line in enumerate(body):
             last = y == len(body) - 1
             lead = f" {title:<{indent - 1}}" if last else " " * indent

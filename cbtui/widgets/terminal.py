@@ -6,17 +6,23 @@ of their colours what differs from the run before.
 """
 
 from collections.abc import Iterable, Sequence
+from typing import cast
 
 from rich.cells import cell_len
 from rich.color import ColorSystem
 from rich.console import Console
 from rich.segment import Segment
+from rich.style import Style
 from textual._compositor import ChopsUpdate, CompositorUpdate
+from textual.color import Color
+from textual.filter import LineFilter
 from textual.strip import Strip
 
 Cells = tuple[int, str, object]
 """Column, text, style: cells of one style in one line."""
 NOTHING: Cells = (1 << 30, "", None)
+NOWHERE = Color(0, 0, 0, 0)
+"""No ground: nothing is written through filters."""
 
 
 class Shown:
@@ -25,16 +31,33 @@ class Shown:
     def __init__(self) -> None:
         self._lines: dict[int, list[Cells]] = {}
         self._codes: dict[object, tuple[str, str, str]] = {}
+        self._filters: tuple[Sequence[LineFilter], Color] = ((), NOWHERE)
 
     def forget(self) -> None:
-        """Something else was painted: nothing is known of the terminal."""
+        """Something else was painted, perhaps in other colours: nothing is known of the terminal."""
         self._lines.clear()
+        self._codes.clear()
+        self._filters = (), NOWHERE
+
+    def lines(self, strips: dict[int, Strip], filters: Sequence[LineFilter], ground: Color) -> CompositorUpdate:
+        """An update of whole lines.
+
+        Args:
+            strips: row -> the line, as a widget made it.
+            filters: what Textual does to styles before they are written. ground: the colour below them.
+        """
+        if (filters, ground) != self._filters:
+            self._codes.clear()
+            self._filters = filters, ground
+        return _Changes(self, strips)
 
     def shorten(self, update: object) -> object:
         """The same update with less to write. One that is not understood is returned as it is.
 
         Understood are updates of lines that belong to one widget each.
         """
+        if isinstance(update, _Changes):
+            return update
         if not isinstance(update, ChopsUpdate):
             self.forget()
             return update
@@ -72,7 +95,7 @@ class Shown:
         """Writes what turns the colours of one run into those of the next."""
         codes = self._codes.get(style)
         if codes is None:
-            codes = self._codes[style] = _split(Strip.render_ansi(style, system)) if style is not None else ("", "", "")
+            codes = self._codes[style] = self._codes_of(style, system)
         if codes == pen:
             return pen
         parts: Iterable[str]
@@ -85,6 +108,15 @@ class Shown:
             )
         out.append(f"\x1b[{';'.join(filter(None, parts))}m")
         return codes
+
+    def _codes_of(self, style: object, system: ColorSystem) -> tuple[str, str, str]:
+        if style is None:
+            return "", "", ""
+        segments = [Segment("x", cast(Style, style))]
+        filters, ground = self._filters
+        for line_filter in filters:
+            segments = line_filter.apply(segments, ground)
+        return _split(Strip.render_ansi(segments[0].style or Style.null(), system))
 
 
 class _Changes(CompositorUpdate):

@@ -40,7 +40,7 @@ def screen_share(before: dict[str, Any], after: dict[str, Any]) -> float:
 def running(size: tuple[int, int], seconds: float, say: Say, engine: dict[str, Any]) -> Found:
     """32 running requests: what the monitor takes, how late its event loop is, what it writes."""
     say(f"{size[0]}x{size[1]}: 32 requests run")
-    with Program(size, requests=32, new_tokens=400, **engine) as program:
+    with Program(size, requests=32, new_tokens=400, lateness=True, **engine) as program:
         program.until_running(32)
         time.sleep(1.0)
         before, start = program.ask("sample"), program.terminal.position
@@ -74,7 +74,7 @@ def _mode_keys(terminal: Terminal, rounds: int) -> float:
 def busy(size: tuple[int, int], seconds: float, say: Say) -> Found:
     """The lateness of the event loop beside an engine that does not let go of the interpreter."""
     say(f"{size[0]}x{size[1]}: an engine in pure Python that is never idle")
-    with Program(size, requests=32, new_tokens=400, seconds=0.03, busy=True) as program:
+    with Program(size, requests=32, new_tokens=400, seconds=0.03, busy=True, lateness=True) as program:
         program.until_running(32)
         program.ask("sample")
         time.sleep(seconds)

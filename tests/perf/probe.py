@@ -2,7 +2,9 @@
 
 ``python -m tests.perf.probe SETTINGS`` with SETTINGS as JSON: socket (file descriptor), engine ("scripted" or "real"),
 seconds and busy of scripted steps, model, dtype, threads of a real one, requests to keep running, new_tokens of each,
-monitor (false: the engine alone). Questions and answers are JSON objects, one a line; see ``Probe``.
+monitor (false: the engine alone), lateness (look how
+late the event loop is, which takes some tenths of a percent of a core). Questions and answers are JSON objects, one a
+line; see ``Probe``.
 """
 
 import asyncio
@@ -161,17 +163,18 @@ def _thread_seconds() -> dict[str, float]:
 class ProbedApp(MonitorApp):
     """The monitor, with a probe beside it that starts with the event loop."""
 
-    def __init__(self, launch: LaunchOptions, wire: socket.socket) -> None:
+    def __init__(self, launch: LaunchOptions, wire: socket.socket, lateness: bool) -> None:
         super().__init__(launch)
-        self._wire = wire
+        self._wire, self._lateness = wire, lateness
         self.probe = Probe(app=self)
 
     def on_mount(self) -> None:
         """Called besides the monitor's own: Textual calls the handlers of all classes."""
         self.loop = asyncio.get_running_loop()
         threading.Thread(target=self.probe.serve, args=(self._wire,), name="probe", daemon=True).start()
-        self._due = self.loop.time() + BEAT
-        self.loop.call_at(self._due, self._look)
+        if self._lateness:
+            self._due = self.loop.time() + BEAT
+            self.loop.call_at(self._due, self._look)
 
     def _look(self) -> None:
         now = self.loop.time()
@@ -202,7 +205,7 @@ def main(settings: Mapping[str, Any]) -> int:
         return 0
     with TemporaryDirectory() as folder:
         options = LaunchOptions(settings["engine"], lambda progress: load(), make_fed, config_dir=Path(folder))
-        return run_monitor(options, lambda launch: ProbedApp(launch, wire))
+        return run_monitor(options, lambda launch: ProbedApp(launch, wire, settings["lateness"]))
 
 
 if __name__ == "__main__":

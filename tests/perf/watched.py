@@ -14,7 +14,7 @@ class Program:
 
     def __init__(self, size: tuple[int, int] = (200, 60), **settings: Any) -> None:
         ours, theirs = socket.socketpair()
-        chosen = {"engine": "scripted", "seconds": 0.0, "busy": False, "monitor": True, **settings}
+        chosen = {"engine": "scripted", "seconds": 0.0, "busy": False, "monitor": True, "lateness": False, **settings}
         command = [sys.executable, "-m", "tests.perf.probe", json.dumps({**chosen, "socket": theirs.fileno()})]
         self.terminal = Terminal(command, size, (theirs.fileno(),))
         theirs.close()
