@@ -1,10 +1,10 @@
 """Which phase each request is in after a record: queued, prefill, decode, stalled, preempted, offloaded."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from cbtui.picture import Picture
 from cbtui.stories import Story
-from engine.core.observe import BlockOp, StepRecord, Verdict
+from engine.core.observe import BlockOp, Decision, StepRecord, Verdict
 
 _LEFT_OUT = {"offloaded": "offloaded", "waiting": "preempted", "running": "stalled"}
 """Place of a request that was in the step before and is not in this one -> its phase."""
@@ -16,20 +16,33 @@ class Phases:
     def __init__(self, stories: Mapping[int, Story]) -> None:
         self._stories = stories
         self._active: set[int] = set()
+        self._kinds: list[tuple[int, str]] = []
 
     def clear(self) -> None:
         """Records begin anew: who was active before is not known."""
-        self._active = set()
+        self._active, self._kinds = set(), []
 
-    def take(self, record: StepRecord, picture: Picture) -> None:
-        """Looks at the next record; ``picture`` is the moment after it."""
-        self._note_peaks(record, picture)
-        active = set()
-        for part in record.slices:
-            active.add(part.seq)
-            story = self._stories.get(part.seq)
+    def take(
+        self, record: StepRecord, slices: Sequence[tuple[int, str, int, int]], special: Iterable[Decision],
+        picture: Picture,
+    ) -> None:  # fmt: skip
+        """Looks at the next record.
+
+        Args:
+            slices: its slices, as rows of ``SliceRecord``. special: its decisions that are no plain decodes.
+            picture: the moment after it.
+        """
+        if record.deltas:
+            self._note_peaks(record, picture)
+        kinds = [(key, kind) for key, kind, _, _ in slices]
+        if kinds == self._kinds and not special:
+            return  # the same requests do the same as in the step before
+        self._kinds, active = kinds, set()
+        for key, kind in kinds:
+            active.add(key)
+            story = self._stories.get(key)
             if story is not None:
-                story.enter(part.kind, record.step, record.time)
+                story.enter(kind, record.step, record.time)
         for key in self._active - active:
             live, story = picture.sequences.get(key), self._stories.get(key)
             if live is None or story is None or story.ended >= 0:
@@ -39,19 +52,18 @@ class Phases:
                 active.add(key)
             elif place in _LEFT_OUT:
                 story.enter(_LEFT_OUT[place], record.step, record.time)
-        for decision in record.decisions:
+        for decision in special:
             if decision.verdict in (Verdict.OFFLOAD, Verdict.RECOMPUTE) and decision.seq in self._stories:
                 kind = "offloaded" if decision.verdict is Verdict.OFFLOAD else "preempted"
                 self._stories[decision.seq].enter(kind, record.step, record.time)
         self._active = active
 
-    def begin_decodes(self, record: StepRecord, end_time: float) -> None:
-        """Who got its first token decodes from that moment on, and not only from the start of the next step."""
-        for output in record.outputs:
-            story = self._stories.get(output.seq)
-            if story is not None and len(story.tokens) == 1 and story.ended < 0:
+    def begin_decodes(self, fresh: Iterable[Story], step: int, end_time: float) -> None:
+        """Who got its first token in a step decodes from that moment on, and not only from the start of the next."""
+        for story in fresh:
+            if story.ended < 0:
                 first = story.change.first_token_time if story.change is not None else -1.0
-                story.enter("decode", record.step + 1, first if first >= 0 else end_time)
+                story.enter("decode", step + 1, first if first >= 0 else end_time)
 
     def _note_peaks(self, record: StepRecord, picture: Picture) -> None:
         """The most blocks a request ever held."""

@@ -79,6 +79,22 @@ class Moves:
     changed: set[int] = field(default_factory=set)
 
 
+class _Opened:
+    """A record that is opened when somebody looks: most moments are never drawn."""
+
+    __slots__ = ("packed", "_open")
+
+    def __init__(self, packed: StepRecord) -> None:
+        self.packed = packed
+        self._open: StepRecord | None = None
+
+    @property
+    def record(self) -> StepRecord:
+        if self._open is None:
+            self._open = self.packed.opened()
+        return self._open
+
+
 class Picture:
     """The state after one step. ``apply`` moves it on; ``keyframe`` freezes it.
 
@@ -97,8 +113,9 @@ class Picture:
         self.num_waiting = len(keyframe.waiting)
         self.counters: Counters = keyframe.counters
         self.settings: Mapping[str, object] = keyframe.settings
-        self.record: StepRecord | None = keyframe.record
-        self.batch = keyframe.record if keyframe.record is not None and keyframe.record.slices else None
+        self._record = None if keyframe.record is None else _Opened(keyframe.record)
+        self._batch = self._record if keyframe.record is not None and keyframe.record.slices else None
+        self._gone = [key for key, live in self.sequences.items() if live.is_gone]
         self.used = self.cached = self.host_used = 0
         self.moves = Moves()
         self._count()
@@ -160,34 +177,54 @@ class Picture:
                 live.change = _last(changed[key], key)
             if key in decided:
                 live.decision = _last(decided[key], key)
+        self._gone = [key for key, live in self.sequences.items() if live.is_gone]
 
-    def _enter(self, record: StepRecord) -> None:
-        """What each record adds to: requests, blocks, host slots, settings."""
+    def _enter(self, record: StepRecord) -> Sequence[BlockDelta]:
+        """What each record adds to: requests, blocks, host slots, settings. Returns its block changes."""
         for info in record.requests:
             self.sequences[info.seq] = Live(info, _entered(info), [[] for _ in self.windows])
-        for delta in record.deltas:
+        deltas = tuple(record.deltas)
+        for delta in deltas:
             self._apply_delta(delta, record.step)
         if record.settings:
             self.settings = {**self.settings, **record.settings}
+        self._record = _Opened(record)
         if record.slices:
-            self.batch = record
+            self._batch = self._record
+        return deltas
 
-    def apply(self, record: StepRecord) -> None:
-        """Fold one record in."""
-        for key in [k for k, s in self.sequences.items() if s.is_gone]:
-            del self.sequences[key]
-        self._enter(record)
-        for change in record.changes:
+    @property
+    def record(self) -> StepRecord | None:
+        """That of the step, None where there is none."""
+        return None if self._record is None else self._record.record
+
+    @property
+    def batch(self) -> StepRecord | None:
+        """The last record seen that computed something."""
+        return None if self._batch is None else self._batch.record
+
+    def apply(
+        self, record: StepRecord, changes: Iterable[SequenceChange] | None = None,
+        decisions: Iterable[Decision] | None = None,
+    ) -> None:  # fmt: skip
+        """Fold one record in. ``changes`` and ``decisions`` are its own, for who has made them already."""
+        for key in self._gone:
+            self.sequences.pop(key, None)
+        self._gone = []
+        deltas = self._enter(record)
+        for change in record.changes if changes is None else changes:
             live = self.sequences.get(change.seq)
             if live is not None:
                 live.change = change
-        for decision in record.decisions:
+                if live.is_gone:
+                    self._gone.append(change.seq)
+        for decision in record.decisions if decisions is None else decisions:
             live = self.sequences.get(decision.seq)
             if live is not None:
                 live.decision = decision
         self.waiting, self.num_waiting = record.waiting, max(record.num_waiting, len(record.waiting))
-        self.step, self.time, self.counters, self.record = record.step, record.time, record.counters, record
-        self._note_moves(record.deltas)
+        self.step, self.time, self.counters = record.step, record.time, record.counters
+        self._note_moves(deltas)
 
     def _note_moves(self, deltas: Iterable[BlockDelta]) -> None:
         moves = Moves()
@@ -262,7 +299,7 @@ class Picture:
         }
         return Keyframe(
             self.step, self.time, self.page_size, self.windows, tuple(self.blocks), tuple(self.host), sequences,
-            self.waiting, self.counters, self.settings, self.record,
+            self.waiting, self.counters, self.settings, None if self._record is None else self._record.packed,
         )  # fmt: skip
 
 

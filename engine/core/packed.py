@@ -87,3 +87,10 @@ class Packed(Sequence[T]):
 
     def __reduce__(self) -> tuple[type, tuple[object, ...]]:
         return Packed, (self._kind, self.rows)
+
+
+def rows_of(items: Sequence[Any]) -> tuple[tuple[Any, ...], ...]:
+    """The fields of each object in order, for a reader that needs no objects: ``Packed`` has them at hand."""
+    if isinstance(items, Packed):
+        return items.rows
+    return tuple(tuple(getattr(item, name) for name in item.__slots__) for item in items)
