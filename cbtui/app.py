@@ -42,6 +42,9 @@ TICKS_PER_SECOND = 16
 SWITCH_INTERVAL = 0.001
 """Seconds after which a busy Python thread must hand over: brings the event loop's lag under a busy engine down."""
 
+YOUNG = 20_000
+"""Objects made since the last look for garbage, before the next: a frame alone makes thousands, and none in cycles."""
+
 
 class MonitorApp(App[int], inherit_bindings=False):
     """The monitor. ``session`` is the engine's side, ``chrome`` what the person chose; a frame is drawn from both."""
@@ -291,6 +294,7 @@ def run_monitor(launch: LaunchOptions, make_app: Callable[[LaunchOptions], Monit
     here, without the interpreter's own shutdown, which would pull the floor from under such a thread.
     """
     sys.setswitchinterval(SWITCH_INTERVAL)
+    gc.set_threshold(YOUNG, *gc.get_threshold()[1:])
     app = make_app(launch)
     try:
         code = app.run()

@@ -77,8 +77,8 @@ class Ledger:
             if key not in self.stories:
                 self._arrive(view.info, keyframe.step, view.info.created_time)
             story = self.stories[key]
-            for token in view.output[len(story.tokens) :]:
-                self._take_token(story, token, None, keyframe.step, keyframe.time)
+            missed = view.output[len(story.tokens) :]
+            self._take_tokens([(key, token, None) for token in missed], keyframe.step, keyframe.time)
             story.change, story.decision = view.change, view.decision
         self.pauses.begin(keyframe.time)
         self.history.begin(self.picture.keyframe())
@@ -244,19 +244,16 @@ class Ledger:
         fresh, stories = [], self.stories
         for key, token, logprob in outputs:
             story = stories.get(key)
-            if story is not None:
-                if not story.tokens:
-                    fresh.append(story)
-                self._take_token(story, token, logprob, step, time)
+            if story is None:
+                continue
+            if not story.tokens:
+                fresh.append(story)
+                story.events.append(Event(step, time, "first_token"))
+            story.tokens.append(token)
+            story.logprobs.append(logprob)
+            story.token_steps.append(step)
+            story.token_times.append(time)
         return fresh
-
-    def _take_token(self, story: Story, token: int, logprob: float | None, step: int, time: float) -> None:
-        if not story.tokens:
-            story.events.append(Event(step, time, "first_token"))
-        story.tokens.append(token)
-        story.logprobs.append(logprob)
-        story.token_steps.append(step)
-        story.token_times.append(time)
 
     def _end(self, story: Story, step: int, time: float) -> None:
         change = story.change

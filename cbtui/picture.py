@@ -65,7 +65,8 @@ class Live:
 
     def held(self, group: int) -> int:
         """Device blocks of one layer group that its table points at."""
-        return sum(1 for block in self.tables[group] if block)
+        table = self.tables[group]
+        return len(table) - table.count(0)
 
 
 @dataclass(slots=True)

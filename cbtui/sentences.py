@@ -151,11 +151,10 @@ def _decode(scene: Scene, story: Story, live: Live) -> Wordings:
 
 def shared_with(scene: Scene, live: Live) -> tuple[int, list[int]]:
     """How many blocks of a sequence others point at too, and who they are."""
-    blocks, partners = 0, set()
+    blocks, partners, pool = 0, set(), scene.picture.blocks
     for table in live.tables:
-        for number in table:
-            owners = scene.picture.blocks[number].owners if number else ()
-            others = {seq for seq, _ in owners if seq != live.key}
+        for number in [number for number in table if number and len(pool[number].owners) > 1]:
+            others = {seq for seq, _ in pool[number].owners if seq != live.key}
             if others:
                 blocks += 1
                 partners |= others

@@ -4,6 +4,7 @@ Everything here is called by the event loop's thread and returns at once. What m
 questions the engine thread answers) goes to workers, whose results come back through ``_inbox`` at the next poll.
 """
 
+import gc
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -96,6 +97,7 @@ class Session(EngineState):
         self, load: Callable[[Any], Any], prompts: Iterable[RequestSpec], old: Any, before: Any = None
     ) -> None:
         self.phase, self.error, self.stopping, self.detached = "loading", None, False, False
+        gc.unfreeze()
         wanted = Wanted(load, dict(self._changed), old, before, self.launch.paused, self.rate)
         self._loader.begin(wanted, lambda loaded, manager: self._ready(loaded, manager, prompts), self._load_failed)
 
@@ -104,6 +106,7 @@ class Session(EngineState):
 
     def _ready(self, loaded: Any, manager: Any, prompts: Iterable[RequestSpec]) -> None:
         self.phase, self.loaded, self.manager = "ready", loaded, manager
+        gc.freeze()  # a look at all objects of a model for garbage would hold the engine up; see ``_stop_with``
         self.built = manager.status.config
         self._feed = Feed(manager, getattr(loaded, "tokenizer", None), self.ask, self.say, self.state)
         for spec in prompts:
@@ -232,6 +235,7 @@ class Session(EngineState):
         """On a worker of its own: telling the engine to stop also collects garbage, which takes a while."""
         manager = self.manager
         if manager is not None:
+            gc.unfreeze()  # from here on an engine may become garbage
             self._adder.drop_due()
             self.stopping = True
             self._stopper.submit(lambda: _end(manager, **how))

@@ -101,6 +101,8 @@ class Story:
     _reader: TokenText | None = field(default=None, repr=False)
     _pieces: list[str] = field(default_factory=list, repr=False)
     _whole: bool = field(default=False, repr=False)
+    _ttft: float | None = field(default=None, repr=False)
+    _itl: float | None = field(default=None, repr=False)
 
     @property
     def pieces(self) -> list[str]:
@@ -133,25 +135,37 @@ class Story:
 
     def output_at(self, step: int) -> int:
         """Output tokens known after ``step``."""
-        return bisect_right(self.token_steps, step)
+        steps = self.token_steps
+        return len(steps) if steps and steps[-1] <= step else bisect_right(steps, step)
 
     def ttft(self, step: int = OPEN) -> float | None:
         """Seconds from creation to the first token without pauses, None while there is none."""
-        if self.info is None or not self.output_at(step):
+        if self.info is None or not self.tokens or self.token_steps[0] > step:
             return None
+        if self._ttft is not None:  # it does not change any more
+            return self._ttft
         first = self.change.first_token_time if self.change is not None else -1.0
-        if first < 0:
+        created, known = self.info.created_time, first >= 0
+        if not known:
             first = self.token_times[0]
-        created = self.info.created_time
-        return max(0.0, first - created - self.pauses.between(created, first))
+        waited = max(0.0, first - created - self.pauses.between(created, first))
+        if known:
+            self._ttft = waited
+        return waited
 
     def itl(self, step: int = OPEN) -> float | None:
         """Mean seconds between its output tokens without pauses, None with fewer than two."""
+        over = 0 <= self.ended <= step
+        if over and self._itl is not None:
+            return self._itl
         count = self.output_at(step)
         if count < 2:
             return None
         first, last = self.token_times[0], self.token_times[count - 1]
-        return (last - first - self.pauses.between(first, last)) / (count - 1)
+        mean = (last - first - self.pauses.between(first, last)) / (count - 1)
+        if over:
+            self._itl = mean
+        return mean
 
     def phase_at(self, step: int) -> Phase | None:
         index = bisect_right(self.phases, step, key=lambda phase: phase.start) - 1

@@ -91,7 +91,7 @@ class MonitorScreen(Screen[None], inherit_bindings=False):
         Textual would cut every line into the parts of its widgets and put them together again, which costs as much as
         making the lines. Whatever else is to be painted goes its way.
         """
-        compositor, app = self._compositor, self.app
+        compositor, app, width = self._compositor, self.app, self.size.width
         rows = compositor._dirty_regions
         frame = next(iter(self.children), None)
         if (
@@ -100,11 +100,11 @@ class MonitorScreen(Screen[None], inherit_bindings=False):
             or not isinstance(frame, Frame)
             or frame.region != self.region
             or self.region in rows
-            or any(cut[1:2] != [self.size.width] for cut in compositor.cuts)
+            or any(cut[1:2] != [width] for cut in compositor.cuts)
         ):
             super()._compositor_refresh()
             return
-        lines = {y: frame.render_line(y) for y in sorted({y for region in rows for y in region.line_range})}
+        lines = {y: frame.line(y, width) for y in sorted({y for region in rows for y in region.line_range})}
         rows.clear()
         self._dirty_widgets.clear()
         if lines:

@@ -22,30 +22,31 @@ Tails = dict[int, tuple[int, int]]
 class KeptMap:
     """The cells and rows of the last frame, with everything they were drawn from."""
 
-    def __init__(self, asked: tuple[object, ...]) -> None:
-        self.asked = asked
+    def __init__(self, scene: Scene) -> None:
         self.cells: list[Cell] = []
         self.rows: dict[int, tuple[tuple[object, ...], Row]] = {}
         self._blocks: list[BlockView] = []
         self._tails: Tails = {}
         self._moved: set[int] = set()
+        self._painter = Painter(scene)
 
     @classmethod
-    def of(cls, scene: Scene) -> "KeptMap":
-        """What is kept for this scene, brought up to date."""
+    def of(cls, scene: Scene, fills: bool) -> "KeptMap":
+        """What is kept for this scene, brought up to date; ``fills``: how full last blocks are is shown."""
         chrome = scene.chrome
-        asked = (id(scene.theme), chrome.map_view, chrome.selected, scene.picture.windows)
+        asked = (id(scene.theme), chrome.map_view, chrome.selected, scene.picture.windows, fills)
         kept = scene.state.memo.get("map")
         found = kept[1] if kept is not None and kept[0] == asked else None
         if not isinstance(found, KeptMap):
-            found = cls(asked)
+            found = cls(scene)
             scene.state.memo["map"] = (asked, found)
-        found._follow(scene)
+        found._follow(scene, fills)
         return found
 
-    def _follow(self, scene: Scene) -> None:
-        picture, painter = scene.picture, Painter(scene)
-        blocks, tails = picture.blocks, _tails(scene)
+    def _follow(self, scene: Scene, fills: bool) -> None:
+        picture, painter = scene.picture, self._painter
+        painter.scene = scene
+        blocks, tails = picture.blocks, _tails(scene) if fills else {}
         moved = {*picture.moves.out_blocks, *picture.moves.back_blocks}
         if len(self.cells) != len(blocks) or scene.chrome.map_view in ("age", "fill"):
             self.cells = [painter.cell(number) for number in range(len(blocks))]
@@ -69,7 +70,7 @@ def _tails(scene: Scene) -> Tails:
 def map_rows(scene: Scene, width: int, rows: int, *, gutter: bool, tiles: bool, order: str) -> Panel:
     """The map itself, without heading and legend."""
     plan = shape(scene.picture.num_blocks, width, rows, gutter=gutter, tiles=tiles)
-    kept = KeptMap.of(scene)
+    kept = KeptMap.of(scene, plan.tile > 1)
     cells, each = _cells(scene, kept, order), plan.columns * plan.per_cell
     changed, chosen = highlight(scene), scene.chrome.block
     lines = [cells[y * each : (y + 1) * each] for y in range(plan.rows)]

@@ -33,8 +33,6 @@ from cbtui.view.timeline import timeline
 
 MODE_PANES = {3: "map", 4: "gantt", 5: "offload", 6: "config"}
 """Modes that are one pane."""
-PACE = {"requests": 3, "stream": 3, "streams": 3, "log": 3, "tables": 3, "host": 2, "timeline": 4, "gantt": 4}
-"""Panes that follow only every n-th tick while the engine runs."""
 
 
 def facts_of(scene: Scene) -> Facts:

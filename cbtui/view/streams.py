@@ -1,5 +1,7 @@
 """The text of requests as it comes: every token a shade of its own, the newest one bright."""
 
+from typing import cast
+
 from rich.cells import cell_len
 
 from cbtui.sentences import seconds
@@ -37,16 +39,33 @@ def _line(theme: Theme, runs: list[tuple[str, int]], width: int, newest: int, hu
     return row.done()
 
 
-def story_rows(scene: Scene, story: Story, width: int, rows: int) -> list[Row]:
-    """Output of one request in ``rows`` rows, filled up with empty ones."""
+def _kept_lines(scene: Scene, story: Story, width: int, place: int) -> dict[tuple[tuple[str, int], ...], Row]:
+    """Lines of the frame before that are complete: they move up, but do not change any more."""
+    asked, memo = (story.key, width, id(scene.theme)), scene.state.memo
+    before = memo.get(f"stream {place}")
+    if before is None or before[0] != asked:
+        before = memo[f"stream {place}"] = asked, {}
+    return cast(dict[tuple[tuple[str, int], ...], Row], before[1])
+
+
+def story_rows(scene: Scene, story: Story, width: int, rows: int, place: int = 0) -> list[Row]:
+    """Output of one request in ``rows`` rows, filled up with empty ones; ``place`` tells several streams apart."""
     theme = scene.theme
     known = story.output_at(scene.step)
     lines = stream_lines(scene, story, max(1, width - 2), rows)
     alive = story.ended < 0 or story.ended > scene.step
-    out = [
-        _line(theme, runs, width, known - 1 if alive else -1, story.hue, caret=alive and index == len(lines) - 1)
-        for index, runs in enumerate(lines)
-    ]
+    newest = known - 1 if alive else -1
+    kept, drawn = _kept_lines(scene, story, width, place), {}
+    out = []
+    for index, runs in enumerate(lines):
+        caret = alive and index == len(lines) - 1
+        whole = not caret and not (runs and runs[-1][1] >= newest >= 0)
+        row = kept.get(tuple(runs)) if whole else None
+        out.append(row or _line(theme, runs, width, newest, story.hue, caret=caret))
+        if whole:
+            drawn[tuple(runs)] = out[-1]
+    kept.clear()
+    kept.update(drawn)
     if not out:
         out.append(_nothing(scene, story, width))
     return out + [blank(theme, width)] * (rows - len(out))
@@ -158,11 +177,11 @@ def streams(scene: Scene, width: int, height: int) -> Panel:
     if not keys:
         rows.append(RowBuilder(width, dim).put(clip("  no request to show", width, theme.glyphs.ellipsis)).done())
     body = max(1, (height - 1 - (len(keys) - 1)) // max(1, len(keys)) - 1)
-    for key in keys:
+    for place, key in enumerate(keys):
         story = scene.state.stories[key]
         hits += [Hit(len(rows) + y, 0, width, "request", key) for y in range(body + 1)]
         rows.append(_stream_head(scene, story, width))
-        rows += [*story_rows(scene, story, width, body), blank(theme, width)]
+        rows += [*story_rows(scene, story, width, body, place), blank(theme, width)]
     rows += [blank(theme, width)] * (height - len(rows))
     return Panel(rows[:height], [h for h in hits if h.y < height])
 

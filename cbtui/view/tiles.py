@@ -71,13 +71,17 @@ def last_fill(scene: Scene, live: Live, group: int, index: int) -> int:
 
 
 class Painter:
-    """Says how blocks look in one scene. What is the same for all blocks of a sequence is worked out once."""
+    """Says how blocks look. What is the same for all blocks of a sequence is worked out once.
+
+    Attributes:
+        scene: whose blocks; another one with the same theme, chosen request and view may take its place.
+    """
 
     def __init__(self, scene: Scene) -> None:
-        self._scene = scene
+        self.scene = scene
         theme, glyphs = scene.theme, scene.theme.glyphs
         self._owner_view = scene.chrome.map_view == "owner"
-        self._owned: dict[tuple[int, int], tuple[str, Style, Style, object, int]] = {}
+        self._owned: dict[tuple[int, int], tuple[str, Style, Style, object]] = {}
         self._unowned = {
             (state, ground): (glyph, theme.style("amber" if ground != "bg" else role, ground), (state, ground))
             for state, glyph, role in (("cached", glyphs.cached, "muted"), ("free", glyphs.free, "faint"))
@@ -86,10 +90,10 @@ class Painter:
 
     def cell(self, number: int, ground: str = "bg") -> Cell:
         """One block; ``ground`` is "amber_on" inside the safety margin."""
-        picture = self._scene.picture
+        picture = self.scene.picture
         block = picture.blocks[number]
         if not self._owner_view:
-            return plain_cell(self._scene, number, ground)
+            return plain_cell(self.scene, number, ground)
         if block.state != "owned":
             if number in picture.moves.out_blocks:
                 return self._leaving(number, block)
@@ -101,35 +105,34 @@ class Painter:
         look = self._owned.get((seq, block.group))
         if look is None:
             look = self._owned[seq, block.group] = self._look(seq, block.group)
-        letter, style, bright, run, last = look
+        letter, style, bright, run = look
         if number in picture.moves.back_blocks:
-            style = self._scene.theme.tile(self._scene.hue(seq), "transit")
-            return Cell(self._scene.theme.glyphs.back, letter, style, style, ("back", seq), number)
-        live = self._scene.live(seq) if index == last else None
-        if live is None:
+            style = self.scene.theme.tile(self.scene.hue(seq), "transit")
+            return Cell(self.scene.theme.glyphs.back, letter, style, style, ("back", seq), number)
+        live = self.scene.live(seq)
+        if live is None or index != len(live.tables[block.group]) - 1:
             return Cell(letter, " ", style, bright, run, number)
-        second = self._scene.theme.glyphs.levels[last_fill(self._scene, live, block.group, index) - 1]
-        fill = self._scene.theme.tile(self._scene.hue(seq), "fill")
+        second = self.scene.theme.glyphs.levels[last_fill(self.scene, live, block.group, index) - 1]
+        fill = self.scene.theme.tile(self.scene.hue(seq), "fill")
         return Cell(letter, second, style, bright, run, number, fill)
 
-    def _look(self, seq: int, group: int) -> tuple[str, Style, Style, object, int]:
-        """Letter, style, style in focus, run, and the table index of the last block of a sequence's group."""
-        scene, window = self._scene, self._scene.picture.is_window(group)
-        hue, live = scene.hue(seq), scene.live(seq)
+    def _look(self, seq: int, group: int) -> tuple[str, Style, Style, object]:
+        """Letter, style, style in focus and run of the blocks of a sequence's group."""
+        scene, window = self.scene, self.scene.picture.is_window(group)
+        hue = scene.hue(seq)
         bright = scene.theme.tile(hue, "window_head" if window else "head")
         plain = bright if seq == scene.chrome.selected else scene.theme.tile(hue, "window" if window else "body")
-        last = len(live.tables[group]) - 1 if live is not None else -1
-        return cell_letter(scene.label(seq), small=window), plain, bright, (seq, window), last
+        return cell_letter(scene.label(seq), small=window), plain, bright, (seq, window)
 
     def _leaving(self, number: int, block: BlockView) -> Cell:
-        scene = self._scene
+        scene = self.scene
         leaver = scene.picture.moves.out_blocks[number]
         letter = cell_letter(scene.label(leaver), small=scene.picture.is_window(block.group))
         style = scene.theme.tile(scene.hue(leaver), "transit")
         return Cell(scene.theme.glyphs.out, letter, style, style, ("out", leaver), number)
 
     def _shared(self, number: int, block: BlockView) -> Cell:
-        scene, window = self._scene, self._scene.picture.is_window(block.group)
+        scene, window = self.scene, self.scene.picture.is_window(block.group)
         glyph = scene.theme.glyphs.shared_window if window else scene.theme.glyphs.shared
         references = str(len(block.owners)) if len(block.owners) < 10 else "+"
         style = scene.theme.style("share_ink", "share", bold=True)

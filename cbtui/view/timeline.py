@@ -93,14 +93,16 @@ def bars(
     """Bars of ``rows`` rows, top row first, as pieces of one style; those with an accent stand out."""
     theme, levels = scene.theme, scene.theme.glyphs.levels
     cursor, end = cols.x(scene.step), len(shares)
+    past = max(0, min(cursor, end))
+    shown = int(0 <= cursor < end)
     usual, accent = theme.style("steel"), theme.style("steel3")
     here, ahead = theme.style("amber" if scene.is_past else "bright"), theme.style("steel2")
     pieces: list[tuple[int, Style]] = []
     if accents is None:
-        pieces.append((min(cursor, end), usual))
+        pieces.append((past, usual))
     else:
-        pieces += [(len(list(run)), accent if kind else usual) for kind, run in groupby(accents[: min(cursor, end)])]
-    pieces += [(int(cursor < end), here), (max(0, end - cursor - 1), ahead), (cols.width - end, theme.style("text"))]
+        pieces += [(len(list(run)), accent if kind else usual) for kind, run in groupby(accents[:past])]
+    pieces += [(shown, here), (end - past - shown, ahead), (cols.width - end, theme.style("text"))]
     heights = [max(1, round(share * 8 * rows)) if share > 0 else 0 for share in shares]
     out: list[list[Span]] = []
     for y in range(rows - 1, -1, -1):

@@ -154,7 +154,7 @@ class Frame(Widget, can_focus=True):
         else:
             panel = self._draw(state, chrome, width, height)
         self._drawn = drawn
-        self._accept(panel)
+        self._accept(panel, width)
 
     def _draw(self, state: MonitorState, chrome: Chrome, width: int, height: int) -> Panel:
         scene = Scene.of(state, chrome, self._theme)
@@ -162,26 +162,31 @@ class Frame(Widget, can_focus=True):
         panels = {rect.name: frames.draw(scene, rect, width, height) for rect in self._rects}
         return frames.assemble(self._rects, panels, width, height, self._theme)
 
-    def _accept(self, panel: Panel) -> None:
+    def _accept(self, panel: Panel, width: int) -> None:
         old, strips, dirty = self._rows, [], []
         for y, row in enumerate(panel.rows):
             if y < len(old) and (row is old[y] or row == old[y]):
                 strips.append(self._strips[y])
             else:
-                strips.append(Strip(row, self.size.width))
+                strips.append(Strip(row, width))
                 dirty.append(y)
         self._rows, self._strips = panel.rows, strips
         self._panel, self._hits = panel, None
         if len(panel.rows) != len(old):
             self.refresh()
             return
-        for start, stop in line_runs(dirty):
-            self.refresh(Region(0, start, self.size.width, stop - start))
+        if dirty:
+            self.refresh(*[Region(0, start, width, stop - start) for start, stop in line_runs(dirty)])
 
     def render_line(self, y: int) -> Strip:
+        return self.line(y, self.size.width)
+
+    def line(self, y: int, width: int) -> Strip:
+        """Row ``y`` as it was drawn last, ``width`` cells of it."""
         if y < len(self._strips):
-            return self._strips[y].adjust_cell_length(self.size.width, self._ground)
-        return Strip([Segment(" " * self.size.width, self._ground or Style.null())], self.size.width)
+            strip = self._strips[y]
+            return strip if strip.cell_length == width else strip.adjust_cell_length(width, self._ground)
+        return Strip([Segment(" " * width, self._ground or Style.null())], width)
 
     def on_resize(self, event: events.Resize) -> None:
         self._drawn = ()
