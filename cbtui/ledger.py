@@ -5,7 +5,6 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Protocol
 
 from cbtui.checks import Checks
 from cbtui.history import History
@@ -15,7 +14,7 @@ from cbtui.pauses import Pauses
 from cbtui.phases import Phases
 from cbtui.picture import Picture
 from cbtui.series import Series
-from cbtui.stories import Event, Story, TokenText
+from cbtui.stories import Event, Story, TextSource
 from cbtui.text import clean, plain_error
 from cbtui.theme import HueBook
 from engine.core.observe import CommandAck, Decision, Keyframe, PlanPreview, RequestInfo, StepRecord, Verdict
@@ -24,14 +23,6 @@ from engine.core.request import FinishReason, RequestStatus
 
 KEPT_STORIES = 200
 DECODE = Verdict.DECODE
-
-
-class TextSource(Protocol):
-    """How the monitor reads token ids. Without one, ids are shown as numbers."""
-
-    def decode(self, ids: tuple[int, ...]) -> str: ...
-
-    def stream(self) -> TokenText: ...
 
 
 class Ledger:

@@ -1,9 +1,9 @@
 """What the screen knows: the engine's records folded into one picture, and what is remembered of every request."""
 
-from cbtui.ledger import Ledger, TextSource
+from cbtui.ledger import Ledger
 from cbtui.picture import Picture
 from cbtui.series import Stretch
-from cbtui.stories import Story
+from cbtui.stories import Story, TextSource
 from engine.core.observe import PlanPreview, StepRecord
 
 __all__ = ["MonitorState", "TextSource"]

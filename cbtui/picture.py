@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from cbtui.live import Live, Opened, clear_entry, entered, live_of, set_entry
 from cbtui.packing import keys_of
 from engine.core.observe import (
     BlockDelta,
@@ -16,57 +17,18 @@ from engine.core.observe import (
     Counters,
     Decision,
     Keyframe,
-    RequestInfo,
     SequenceChange,
     SequenceView,
     StepRecord,
 )
 from engine.core.quick import quick
-from engine.core.request import RequestStatus
 
 T = TypeVar("T")
 _make_block = quick(BlockView)
 _TAKES, _GIVES = frozenset({BlockOp.ALLOC, BlockOp.SHARE}), frozenset({BlockOp.RELEASE, BlockOp.RECYCLE})
 _EMPTIES = frozenset({BlockOp.RESTORE, BlockOp.DROP})
-_OFFLOAD, _RESTORE, _COPY, _PUBLISH, _RELEASE = (
-    BlockOp.OFFLOAD, BlockOp.RESTORE, BlockOp.COPY, BlockOp.PUBLISH, BlockOp.RELEASE,
-)  # fmt: skip
+_OFFLOAD, _RESTORE, _COPY, _PUBLISH = BlockOp.OFFLOAD, BlockOp.RESTORE, BlockOp.COPY, BlockOp.PUBLISH
 """Looked up once: reading a member of an enum's class takes longer than what is done with it."""
-
-
-@dataclass(slots=True)
-class Live:
-    """A sequence of the picture: what entered, its newest values, its tables and its newest decision."""
-
-    info: RequestInfo
-    change: SequenceChange
-    tables: list[list[int]]
-    host: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """host slot -> (group, table index)"""
-    decision: Decision | None = None
-
-    @property
-    def key(self) -> int:
-        return self.info.seq
-
-    @property
-    def is_gone(self) -> bool:
-        """Whether it is over and holds nothing: the next record drops it."""
-        return self.change.place == "done" and self.change.row < 0
-
-    @property
-    def prompt(self) -> int:
-        return len(self.info.prompt_ids)
-
-    @property
-    def output(self) -> int:
-        """Output tokens known at this moment."""
-        return max(0, self.change.num_tokens - len(self.info.prompt_ids))
-
-    def held(self, group: int) -> int:
-        """Device blocks of one layer group that its table points at."""
-        table = self.tables[group]
-        return len(table) - table.count(0)
 
 
 @dataclass(slots=True)
@@ -78,22 +40,6 @@ class Moves:
     out_slots: dict[int, int] = field(default_factory=dict)
     back_slots: dict[int, int] = field(default_factory=dict)
     changed: set[int] = field(default_factory=set)
-
-
-class _Opened:
-    """A record that is opened when somebody looks: most moments are never drawn."""
-
-    __slots__ = ("packed", "_open")
-
-    def __init__(self, packed: StepRecord) -> None:
-        self.packed = packed
-        self._open: StepRecord | None = None
-
-    @property
-    def record(self) -> StepRecord:
-        if self._open is None:
-            self._open = self.packed.opened()
-        return self._open
 
 
 class Picture:
@@ -109,12 +55,12 @@ class Picture:
         self.windows = keyframe.windows
         self.blocks: list[BlockView] = list(keyframe.blocks)
         self.host: list[tuple[int, int, int] | None] = list(keyframe.host)
-        self.sequences: dict[int, Live] = {key: _live(view) for key, view in keyframe.sequences.items()}
+        self.sequences: dict[int, Live] = {key: live_of(view) for key, view in keyframe.sequences.items()}
         self.waiting: tuple[int, ...] = keyframe.waiting
         self.num_waiting = len(keyframe.waiting)
         self.counters: Counters = keyframe.counters
         self.settings: Mapping[str, object] = keyframe.settings
-        self._record = None if keyframe.record is None else _Opened(keyframe.record)
+        self._record = None if keyframe.record is None else Opened(keyframe.record)
         self._batch = self._record if keyframe.record is not None and keyframe.record.slices else None
         self._gone = [key for key, live in self.sequences.items() if live.is_gone]
         self.used = self.cached = self.host_used = 0
@@ -183,13 +129,13 @@ class Picture:
     def _enter(self, record: StepRecord) -> Sequence[BlockDelta]:
         """What each record adds to: requests, blocks, host slots, settings. Returns its block changes."""
         for info in record.requests:
-            self.sequences[info.seq] = Live(info, _entered(info), [[] for _ in self.windows])
+            self.sequences[info.seq] = Live(info, entered(info), [[] for _ in self.windows])
         deltas = tuple(record.deltas)
         for delta in deltas:
             self._apply_delta(delta, record.step)
         if record.settings:
             self.settings = {**self.settings, **record.settings}
-        self._record = _Opened(record)
+        self._record = Opened(record)
         if record.slices:
             self._batch = self._record
         return deltas
@@ -255,13 +201,13 @@ class Picture:
         entry = (delta.seq, delta.index)
         if op in _TAKES:
             new = _make_block("owned", delta.group, tuple(sorted((*old.owners, entry))), old.published, step)
-            _set_entry(live, delta, number)
+            set_entry(live, delta, number)
         elif op in _GIVES:
             owners = list(old.owners)
             if entry in owners:
                 owners.remove(entry)
             new = _left_over(tuple(owners), old.published, old.group, step)
-            _clear_entry(live, delta)
+            clear_entry(live, delta)
         else:
             new = _left_over(old.owners, op is _PUBLISH, old.group, old.last_use)
         self.blocks[number] = new
@@ -307,35 +253,6 @@ class Picture:
 def _last(items: Sequence[T], key: int) -> T:
     """The last one about a sequence."""
     return items[len(items) - 1 - keys_of(items)[::-1].index(key)]
-
-
-def _live(view: SequenceView) -> Live:
-    host = {slot: (group, index) for group, index, slot in view.host}
-    return Live(view.info, view.change, [list(table) for table in view.tables], host, view.decision)
-
-
-def _entered(info: RequestInfo) -> SequenceChange:
-    return SequenceChange(info.seq, RequestStatus.PENDING, "waiting", 0, len(info.prompt_ids), -1, 0, 0, 0, 0)
-
-
-def _set_entry(live: Live | None, delta: BlockDelta, block: int) -> None:
-    if live is None or delta.group < 0:
-        return
-    table = live.tables[delta.group]
-    table.extend([0] * (delta.index + 1 - len(table)))
-    table[delta.index] = block
-
-
-def _clear_entry(live: Live | None, delta: BlockDelta) -> None:
-    """The entry points at nothing; a table that lost its last entry gets shorter, unless it only moved its window."""
-    if live is None or delta.group < 0:
-        return
-    table = live.tables[delta.group]
-    if delta.index < len(table):
-        table[delta.index] = 0
-    if delta.op is _RELEASE and delta.index == len(table) - 1:
-        while table and not table[-1]:
-            table.pop()
 
 
 def _left_over(owners: tuple[tuple[int, int], ...], published: bool, group: int, last_use: int) -> BlockView:

@@ -22,6 +22,14 @@ class TokenText(Protocol):
     def flush(self) -> str: ...
 
 
+class TextSource(Protocol):
+    """How the monitor reads token ids. Without one, ids are shown as numbers."""
+
+    def decode(self, ids: tuple[int, ...]) -> str: ...
+
+    def stream(self) -> TokenText: ...
+
+
 class Numbers:
     """Token ids as numbers, where nobody can read them."""
 
