@@ -12,18 +12,16 @@ from operator import add, attrgetter, sub
 from typing import Any
 
 from engine.core import observe
+from engine.core.counters import Counters, RankWait, Spans
 from engine.core.observe import (
     BlockView,
     CommandAck,
-    Counters,
     Decision,
     Keyframe,
     PlanPreview,
-    RankWait,
     RequestInfo,
     SequenceChange,
     SequenceView,
-    Spans,
     StepRecord,
 )
 from engine.core.packed import Packed, PackedKind

@@ -10,11 +10,11 @@ from typing import TypeVar
 
 from cbtui.live import Live, Opened, clear_entry, entered, live_of, set_entry
 from cbtui.packing import keys_of
+from engine.core.counters import Counters
 from engine.core.observe import (
     BlockDelta,
     BlockOp,
     BlockView,
-    Counters,
     Decision,
     Keyframe,
     SequenceChange,

@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from engine.core.counters import Counters
 from engine.core.errors import ConfigError
-from engine.core.observe import Counters, StepRecord
+from engine.core.observe import StepRecord
 from engine.core.request import RequestStatus
 from engine.core.scheduler import Scheduler
 

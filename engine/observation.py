@@ -6,8 +6,9 @@ from collections.abc import Sequence as Seq
 from typing import Any
 
 from engine.control import Pace, broken_words
+from engine.core.counters import Counters, Spans
 from engine.core.errors import InvariantError
-from engine.core.observe import CommandAck, Counters, Spans, StepRecord
+from engine.core.observe import CommandAck, StepRecord
 from engine.core.scheduler import Scheduler
 from engine.core.tap import Tap
 from engine.inspector import Inspector

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from engine.core.counters import Counters, RankWait, Spans
 from engine.core.observe import (
     CHANGES,
     DECISIONS,
@@ -10,14 +11,11 @@ from engine.core.observe import (
     SLICES,
     BlockDelta,
     CommandAck,
-    Counters,
     Decision,
     PlanPreview,
-    RankWait,
     RequestInfo,
     SequenceChange,
     SliceRecord,
-    Spans,
     StepRecord,
     TokenOutput,
 )

@@ -6,9 +6,10 @@ from dataclasses import dataclass, fields, replace
 from operator import attrgetter
 
 from engine.core.cache import PagedCache
+from engine.core.counters import Counters
 from engine.core.journal import Journal
 from engine.core.layout import CacheLayout, SchedulerSettings
-from engine.core.observe import Counters, Decision
+from engine.core.observe import Decision
 from engine.core.plan import StepPlan
 from engine.core.policy import margin_blocks
 from engine.core.quick import quick

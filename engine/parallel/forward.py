@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from engine.core.observe import RankWait
+from engine.core.counters import RankWait
 from engine.parallel.ranks import RankError, Ranks
 from engine.run.batch import Batch
 

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+from engine.core.counters import RankWait
 from engine.core.layout import CacheLayout
-from engine.core.observe import RankWait
 from engine.core.plan import StepPlan, StepResult
 from engine.core.sizing import Facts
 from engine.parallel.frames import Kind

@@ -2,8 +2,9 @@
 
 from collections import Counter
 
+from engine.core.counters import Counters
 from engine.core.layout import CacheLayout
-from engine.core.observe import BlockDelta, BlockOp, Counters, Decision, Verdict
+from engine.core.observe import BlockDelta, BlockOp, Decision, Verdict
 from engine.core.plan import Slice, StepPlan, StepResult
 from tests.core.plan_oracle import RUNS, Before, PoolReplay, slots_free
 

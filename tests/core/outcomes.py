@@ -1,6 +1,6 @@
 """What a request owes its caller, and what the running totals must add up to."""
 
-from engine.core.observe import Counters
+from engine.core.counters import Counters
 from engine.core.outcome import Outcome
 from engine.core.plan import StepPlan, StepResult
 from engine.core.request import FinishReason, Sequence

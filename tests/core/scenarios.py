@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.core.cache import PagedCache
+from engine.core.counters import Counters, Spans
 from engine.core.layout import CacheLayout, LayerGroup, SchedulerSettings
-from engine.core.observe import Counters, Spans, StepRecord
+from engine.core.observe import StepRecord
 from engine.core.pages import page_digest
 from engine.core.request import Request, SamplingParams
 from tests.core import oracle

@@ -7,9 +7,10 @@ import threading
 
 import pytest
 
+from engine.core.counters import Counters, Spans
 from engine.core.errors import RequestError
 from engine.core.fold import fold
-from engine.core.observe import Counters, Keyframe, Spans, StepRecord
+from engine.core.observe import Keyframe, StepRecord
 from engine.core.plan import StepResult
 from engine.core.scheduler import Scheduler
 from engine.core.tap import Tap, rough_size

@@ -8,7 +8,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 HEAVY = {"torch", "transformers", "numpy", "safetensors", "accelerate", "psutil"}
 IMPURE = {"threading", "time", "asyncio", "queue", "concurrent", "multiprocessing", "random", "os", "datetime"}
-SEEN = ("observe", "request", "layout", "errors", "forecast", "config", "options")
+SEEN = ("observe", "counters", "request", "layout", "errors", "forecast", "config", "options")
 PANES = ("cbtui/widgets", "cbtui/view")
 
 

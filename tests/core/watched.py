@@ -3,11 +3,12 @@
 from collections import deque
 
 from engine.core.cache import PagedCache
+from engine.core.counters import Counters
 from engine.core.errors import RequestError
 from engine.core.fold import fold
 from engine.core.invariants import check
 from engine.core.layout import CacheLayout, SchedulerSettings
-from engine.core.observe import Counters, Keyframe, StepRecord, Verdict
+from engine.core.observe import Keyframe, StepRecord, Verdict
 from engine.core.request import FinishReason, Request, RequestStatus, Sequence
 from engine.core.scheduler import Scheduler
 from tests.core import oracle

@@ -9,11 +9,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from engine.core.config import CHANGEABLE, ResolvedConfig, change, resolve
+from engine.core.counters import Spans
 from engine.core.errors import EngineError, RequestError
 from engine.core.groups import group_layers
 from engine.core.invariants import check
 from engine.core.layout import CacheLayout
-from engine.core.observe import CommandAck, Keyframe, PlanPreview, Spans
+from engine.core.observe import CommandAck, Keyframe, PlanPreview
 from engine.core.options import ContinuousBatchingConfig
 from engine.core.plan import StepResult
 from engine.core.rehearsal import forecast, layout_with, rehearse

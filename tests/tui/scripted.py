@@ -4,11 +4,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from cbtui.model import MonitorState
+from engine.core.counters import Spans
 from engine.core.errors import RequestError
 from engine.core.groups import group_layers
 from engine.core.invariants import check
 from engine.core.layout import CacheLayout, SchedulerSettings
-from engine.core.observe import CommandAck, Keyframe, Spans, StepRecord
+from engine.core.observe import CommandAck, Keyframe, StepRecord
 from engine.core.plan import StepPlan, StepResult
 from engine.core.request import Request
 from engine.core.scheduler import Scheduler

@@ -13,8 +13,9 @@ from cbtui import model
 from cbtui.history import CHUNK_STEPS, History
 from cbtui.packing import Shorthand
 from cbtui.picture import Picture
+from engine.core.counters import RankWait
 from engine.core.fold import fold
-from engine.core.observe import RankWait, RequestInfo, StepRecord
+from engine.core.observe import RequestInfo, StepRecord
 from tests.tui.scripted import Rig, make_rig, prompt, rush_hour
 from tests.tui.test_model import same
 

@@ -4,7 +4,8 @@ import pytest
 
 from cbtui.pauses import Pauses
 from cbtui.view.detail import PHASES
-from engine.core.observe import CommandAck, Counters, Spans, StepRecord
+from engine.core.counters import Counters, Spans
+from engine.core.observe import CommandAck, StepRecord
 from tests.tui.scripted import make_rig, prompt
 
 

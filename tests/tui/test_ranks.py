@@ -11,7 +11,7 @@ from cbtui.view.config import config_page
 from cbtui.view.figures import figures
 from cbtui.view.hud import hud
 from cbtui.view.scene import Scene
-from engine.core.observe import RankWait
+from engine.core.counters import RankWait
 from tests.tui.scripted import make_rig, prompt
 
 WAITS = (RankWait(0, 0.0004, 0.0106), RankWait(1, 0.0015, 0.0095), RankWait(2, 0.0012, -1.0))
