@@ -22,6 +22,7 @@ from cbtui.beat import Beat
 from cbtui.commands import ActionProvider
 from cbtui.inquiry import Inquiry
 from cbtui.keys import ACTIONS, BY_ID, keymap
+from cbtui.loader import settled
 from cbtui.looks import all_themes, css_variables
 from cbtui.moment import Moment
 from cbtui.pace import Pace, usual_share
@@ -41,7 +42,6 @@ from cbtui.widgets.terminal import Shown
 TICKS_PER_SECOND = 16
 SWITCH_INTERVAL = 0.001
 """Seconds after which a busy Python thread must hand over: brings the event loop's lag under a busy engine down."""
-
 YOUNG = 20_000
 """Objects made since the last look for garbage, before the next: a frame alone makes thousands, and none in cycles."""
 
@@ -295,7 +295,8 @@ def run_monitor(launch: LaunchOptions, make_app: Callable[[LaunchOptions], Monit
     """
     sys.setswitchinterval(SWITCH_INTERVAL)
     gc.set_threshold(YOUNG, *gc.get_threshold()[1:])
-    app = make_app(launch)
+    named = None if launch.load_named is None else settled(launch.load_named)
+    app = make_app(replace(launch, load=settled(launch.load), load_named=named))
     try:
         code = app.run()
     finally:

@@ -1,5 +1,6 @@
 """Loading on a thread: one attempt at a time, with its phase and seconds, and a way to give it up."""
 
+import gc
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from cbtui.view.chrome import Loading
 from cbtui.work import Worker
 from engine.models.progress import LoadCancelled, LoadProgress
 
+Load = Callable[..., Any]
 Post = Callable[[Callable[[], None]], None]
 """Hands a function to the event loop's next poll."""
 
@@ -25,6 +27,24 @@ def warm_up(manager: Any, progress: Progress) -> None:
             progress(LoadProgress("preparing", f"step sizes, {done} of {total} done", seconds, seconds, done / total))
 
     manager.warmup(tell)
+
+
+def settled(load: Load) -> Load:
+    """The same, and then the garbage collector leaves alone what is there.
+
+    A model's libraries are some hundred thousand objects that stay. To look at all of them takes a tenth of a second,
+    on whichever thread is due: a frame that comes late, or a step that takes long. Before the next model they are
+    looked at once more.
+    """
+
+    def load_and_settle(*what: Any) -> Any:
+        gc.unfreeze()
+        loaded = load(*what)
+        gc.collect()
+        gc.freeze()
+        return loaded
+
+    return load_and_settle
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,6 +113,7 @@ def held(size: tuple[int, int], seconds: float, say: Say) -> Found:
             raise TerminalError("the monitor does not end")
         return {
             "scrub_ms": percentile(jumps["ms"], 0.95),
+            "scrub_cpu_ms": percentile(jumps["cpu_ms"], 0.95),
             "scrub_kept_steps": float(jumps["kept"]),
             "paused_key_ms": statistics.median(keys) * 1e3,
             "paused_bytes": float(end - start),

@@ -56,7 +56,8 @@ class Probe:
     """Answers questions about this process.
 
     Commands (``do``): "sample": processor seconds by thread, memory, steps, lateness of the event loop since the last
-    sample in ms; "scrub" with ``times``: ms that random jumps through the kept history take, frame included;
+    sample in ms; "scrub" with ``times``: ms that random jumps through the kept history take, frame included, and
+    how many of them the processor worked for it;
     "limit" with ``bytes``: a smaller history; "run" with ``prompts`` and ``new_tokens``: seconds and processor seconds
     of one workload.
     """
@@ -89,14 +90,15 @@ class Probe:
     def scrub(self, times: int) -> dict[str, Any]:
         app = self.app
         assert app is not None and app.session.state is not None
-        state, draw, took = app.session.state, random.Random(3), []
+        state, draw, took, spent = app.session.state, random.Random(3), [], []
         for _ in range(times):
             step = draw.randint(state.oldest, state.step - 1)
-            began = time.perf_counter()
+            began, mark = time.perf_counter(), time.thread_time()
             app.place.go_to(step)
             took.append((time.perf_counter() - began) * 1e3)
+            spent.append((time.thread_time() - mark) * 1e3)
         app.change(past=None)
-        return {"ms": took, "kept": state.step - state.oldest}
+        return {"ms": took, "cpu_ms": spent, "kept": state.step - state.oldest}
 
     def limit(self, bytes: int) -> dict[str, Any]:
         assert self.app is not None and self.app.session.state is not None

@@ -45,6 +45,7 @@ TARGETS = (
     Target("paused_bytes", "written while paused", 0.0, "bytes"),
     Target("paused_cpu_percent", "paused: the monitor's threads", None, "% of a core"),
     Target("scrub_ms", "jump to any kept step, p95, frame composed", 30.0, "ms"),
+    Target("scrub_cpu_ms", "of it, processor time, p95", None, "ms"),
     Target("scrub_kept_steps", "steps kept for it", None, ""),
     Target("first_frame_s", "first frame after process start", 0.7, "s"),
     Target("torch_before_frame", "torch imported before it (1 is yes)", 0.0, ""),

@@ -1,6 +1,10 @@
-"""What is prepared before the first step is told, where there is anything to prepare."""
+"""What is prepared before the first step is told, where there is anything to prepare; what stays is left in peace."""
 
-from cbtui.loader import warm_up
+import gc
+
+import pytest
+
+from cbtui.loader import settled, warm_up
 from engine.models.progress import LoadProgress
 from tests.engine.fakes import FakeRunner, fake_manager
 
@@ -36,3 +40,19 @@ def test_every_size_is_told():
 def test_most_engines_have_nothing_to_tell():
     assert told(FakeRunner()) == []
     assert told(PreparingRunner(1)) == []
+
+
+def test_what_is_there_after_loading_is_left_alone_by_the_garbage_collector():
+    before = gc.get_freeze_count()
+    try:
+        assert settled(lambda *what: what)("a model", "its folder") == ("a model", "its folder")
+        assert gc.get_freeze_count() > before
+        with pytest.raises(OSError, match="no such model"):
+            settled(_fail)("a model")
+        assert gc.get_freeze_count() == 0, "before the next one is loaded, the last one may become garbage"
+    finally:
+        gc.unfreeze()
+
+
+def _fail(*what: object) -> None:
+    raise OSError("no such model")
