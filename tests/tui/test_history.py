@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from cbtui import model
+from cbtui import ledger
 from cbtui.history import CHUNK_STEPS, History
 from cbtui.packing import Shorthand
 from cbtui.picture import Picture
@@ -98,7 +98,7 @@ def test_the_history_takes_the_bytes_it_counts() -> None:
 
 
 def test_a_full_history_stays_under_its_limit_and_nothing_beside_it_grows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model, "KEPT_STORIES", 20)
+    monkeypatch.setattr(ledger, "KEPT_STORIES", 20)
     limit, taken = 40_000, []
     tracemalloc.start()
     try:
