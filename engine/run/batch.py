@@ -51,7 +51,8 @@ class Batch:
     """One step's input, on the device.
 
     Attributes:
-        ids, positions: int64 [tokens].
+        ids: int64 [tokens].
+        positions: int64 [tokens]; this and ``slots`` are made when a forward pass asks for them.
         starts, lengths, offsets: int64 numpy [slices]; first position, query tokens, first row of each slice.
         tables: per layer group int32 numpy [slices, width], block tables.
         samples: int64 [n], the rows whose logits are sampled, in plan order; num_samples: how many without padding.
@@ -78,21 +79,32 @@ class Batch:
         self.offsets = ends - lengths
         self.ids = upload(ids, device)
         self.holes = None if holes is None else (upload(holes[0], device), upload(holes[1], device))
-        owner = np.repeat(np.arange(len(lengths)), lengths)
-        positions = np.arange(len(owner)) + (starts - self.offsets)[owner]
-        self.positions = upload(positions, device)
         self.samples = upload((ends - 1)[sampling], device)
         self.num_samples = len(self.samples)
-        page = layout.page_size
-        self.slots = [
-            upload(table[owner, positions // page].astype(np.int64) * page + positions % page, device)
-            for table in tables
-        ]
         self._spans: dict[tuple[int, bool], list[Span]] = {}
 
     @cached_property
     def num_tokens(self) -> int:
         return len(self.ids)
+
+    @cached_property
+    def positions(self) -> torch.Tensor:
+        return upload(self._places[1], self.device)
+
+    @cached_property
+    def slots(self) -> list[torch.Tensor]:
+        owner, positions = self._places
+        page, offset = np.divmod(positions, self.layout.page_size)
+        return [
+            upload(table[owner, page].astype(np.int64) * self.layout.page_size + offset, self.device)
+            for table in self.tables
+        ]
+
+    @cached_property
+    def _places(self) -> tuple[np.ndarray, np.ndarray]:
+        """Of each token: its slice, and its position there."""
+        owner = np.repeat(np.arange(len(self.lengths)), self.lengths)
+        return owner, np.arange(len(owner)) + (self.starts - self.offsets)[owner]
 
     def fill(self, carried: torch.Tensor) -> None:
         """Put in the ids the step before has sampled.

@@ -1,6 +1,6 @@
 """Compiles the kernels on first use and keeps the library in the user's cache folder.
 
-The sources need a C++17 compiler and nothing else: no headers of PyTorch, so that a build takes seconds and one library
+The sources need a C++20 compiler and nothing else: no headers of PyTorch, so that a build takes seconds and one library
 serves every PyTorch version.
 """
 
@@ -22,7 +22,7 @@ import torch
 
 _SOURCES = Path(__file__).parent / "kernels"
 _COMPILERS = ("c++", "g++", "clang++")
-_FLAGS = ("-std=c++17", "-O3", "-fno-math-errno", "-fopenmp", "-shared", "-fPIC")
+_FLAGS = ("-std=c++20", "-O3", "-fno-math-errno", "-pthread", "-shared", "-fPIC")
 _PREFIX = "building-"
 """Of the folders compilers write into."""
 _TIMEOUT = 300.0

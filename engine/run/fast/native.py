@@ -14,7 +14,11 @@ from engine.run.batch import Batch
 from engine.run.fast.borrowed import Borrowed
 from engine.run.fast.packing import PackedWeight, Packer
 from engine.run.fast.spec import LayerSpec, read_spec
+from engine.run.fast.team import Team
 from engine.run.kv_store import KVStore
+
+_FIRST_POSITIONS = 1024
+"""Rows a rotary table begins with; it doubles when a request gets longer."""
 
 
 class _Weight(ctypes.Structure):
@@ -51,7 +55,7 @@ class _Batch(ctypes.Structure):
         ("tables", POINTER(c_void_p)),
         ("rotary", POINTER(c_void_p)),
         *((name, c_void_p) for name in ("samples", "logits", "best")),
-        *((name, c_int32) for name in ("rows", "slices", "num_samples", "page_size", "table_width", "threads")),
+        *((name, c_int32) for name in ("rows", "slices", "num_samples", "page_size", "table_width")),
     ]
 
 
@@ -81,8 +85,10 @@ class NativeForward:
     def take(self) -> None:
         """Packs the weights and empties those of the modules, until ``close``."""
         spec = self._spec = read_spec(self._source)
+        self._rotary: list[Tensor] = []
         self._borrowed = Borrowed(self._source)
-        self._packer = Packer(self._library, self._borrowed)
+        self._team = Team(self._library)
+        self._packer = Packer(self._library, self._borrowed, self._team)
         self._kept: list[Any] = []  # what the raw pointers below point into
         self._layers = (_Layer * len(spec.layers))()
         for group in self._layout.groups:
@@ -155,7 +161,7 @@ class NativeForward:
         logits = torch.empty(n, -(-vocab // self._columns) * self._columns)
         self.greedy = greedy = torch.empty(n, dtype=torch.int64)
         tables = [np.ascontiguousarray(table) for table in batch.tables]
-        rotary = [self._rotary(batch.positions, *table) for table in self._spec.rotaries]
+        rotary = self._rotary_up_to(int((batch.starts + batch.lengths).max()))
         arguments = _Batch(
             tokens=batch.ids.data_ptr(),
             starts=batch.starts.ctypes.data,
@@ -170,22 +176,27 @@ class NativeForward:
             num_samples=n,
             page_size=self._layout.page_size,
             table_width=tables[0].shape[1],
-            threads=torch.get_num_threads(),
         )
-        if self._library.forward(ctypes.byref(self._model), ctypes.byref(arguments)):
+        if self._library.forward(ctypes.byref(self._model), ctypes.byref(arguments), self._team.handle()):
             raise MemoryError(f"no memory for a step of {len(batch.ids)} tokens; lower max_batch_tokens")
         return logits[:, :vocab]
 
-    @staticmethod
-    def _rotary(positions: Tensor, frequencies: Tensor, factor: float) -> Tensor:
-        """Cosines and sines, float32 [rows, 2, head_dim / 2]."""
-        angles = torch.outer(positions.float(), frequencies)
-        table = torch.empty(len(positions), 2, len(frequencies))
-        torch.cos(angles, out=table[:, 0])
-        torch.sin(angles, out=table[:, 1])
-        return table if factor == 1.0 else table.mul_(factor)
+    def _rotary_up_to(self, positions: int) -> list[Tensor]:
+        """Cosines and sines of each table, float32 [positions or more, 2, head_dim / 2]; grown as positions come up."""
+        have = len(self._rotary[0]) if self._rotary else 0
+        if have < positions:
+            size = max(_FIRST_POSITIONS, 1 << (positions - 1).bit_length())
+            self._rotary = [_rotary(size, *table) for table in self._spec.rotaries]
+        return self._rotary
 
     def close(self) -> None:
         """Gives the weights back to the model."""
         self._borrowed.give_back()
+        self._team.close()
         self._kept.clear()
+
+
+def _rotary(positions: int, frequencies: Tensor, factor: float) -> Tensor:
+    """Cosines and sines of positions 0 …, float32 [positions, 2, head_dim / 2]."""
+    angles = torch.outer(torch.arange(positions).float(), frequencies)
+    return torch.stack((angles.cos(), angles.sin()), 1).mul_(factor)

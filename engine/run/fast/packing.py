@@ -9,10 +9,16 @@ import torch
 from torch import Tensor, nn
 
 from engine.run.fast.borrowed import Borrowed
+from engine.run.fast.team import Team
 
 _WORTH_SHARING = 1 << 23
 """Elements from which on threads share a copy. Each of the many smaller ones would wait for the last of its threads,
 which on a busy machine is not running: there the waits were ten times the work."""
+
+_SLAB = 64 << 20
+"""Bytes reserved at a time. Weights lie side by side in slabs because most of them are smaller than a large page: each
+alone would lie on small ones, and looking those up costs a sixth of the time of a step with one row (measured)."""
+_ALIGN = 64
 
 PLAIN = -1  # the `part` of an ordinary weight; a gated pair has parts 0 and 1
 
@@ -50,9 +56,10 @@ class Packer:
     Peak memory is the model plus its largest weight.
     """
 
-    def __init__(self, library: ctypes.CDLL, borrowed: Borrowed) -> None:
-        self._library, self._borrowed = library, borrowed
+    def __init__(self, library: ctypes.CDLL, borrowed: Borrowed, team: Team) -> None:
+        self._library, self._borrowed, self._team = library, borrowed, team
         self._columns = int(library.block_columns())
+        self._slab = torch.empty(0, dtype=torch.uint8)
 
     def pack(self, linears: Sequence[nn.Linear], *, gated: bool = False) -> PackedWeight:
         """Packs linear layers with the same input into one weight and empties theirs.
@@ -68,8 +75,7 @@ class Packer:
         else:
             n = sum(linear.out_features for linear in linears)
         dtype = linears[0].weight.dtype
-        data = torch.empty(_round_up(n, self._columns) * _round_up(k, 4 // dtype.itemsize), dtype=dtype)
-        self._library.use_large_pages(ctypes.c_void_p(data.data_ptr()), ctypes.c_int64(data.nbytes))
+        data = self._room(_round_up(n, self._columns) * _round_up(k, 4 // dtype.itemsize) * dtype.itemsize).view(dtype)
         data.zero_()
         bias = None if all(linear.bias is None for linear in linears) else torch.zeros(_round_up(n, self._columns))
         first = 0
@@ -82,6 +88,15 @@ class Packer:
                 bias[self._positions(place)] = linear.bias.detach().float()
             first += rows
         return PackedWeight(data, bias, n, k)
+
+    def _room(self, size: int) -> Tensor:
+        """The next ``size`` bytes of a slab, uint8 [size]. Only what is written is committed."""
+        size = _round_up(size, _ALIGN)
+        if size > len(self._slab):
+            self._slab = torch.empty(max(size, _SLAB), dtype=torch.uint8)
+            self._library.use_large_pages(ctypes.c_void_p(self._slab.data_ptr()), ctypes.c_int64(self._slab.nbytes))
+        room, self._slab = self._slab[:size], self._slab[size:]
+        return room
 
     def _positions(self, place: _Place) -> Tensor:
         n = torch.arange(place.rows) + place.first
@@ -104,7 +119,7 @@ class Packer:
             place.first,
             place.part,
             int(to_packed),
-            torch.get_num_threads() if plain.numel() >= _WORTH_SHARING else 1,
+            self._team.handle() if plain.numel() >= _WORTH_SHARING else None,
         )
 
 

@@ -2,7 +2,8 @@
 #pragma once
 #include "attention.h"
 
-constexpr int LOOK = 256;  // keys scored at a time
+constexpr int LOOK = 512;   // keys scored at a time: one burst of reads, which then fit the second-level cache
+constexpr int SHARE = 128;  // keys for which a thread of its own is worth the merging
 
 // Running state of one token's attention: per head the maximum, the sum and the weighted values.
 struct Partial {

@@ -1,9 +1,6 @@
-// One forward pass of a decoder over a ragged batch, all layers in one call and one parallel region.
+// One forward pass of a decoder over a ragged batch, all layers in one call and one job of the team.
 #pragma once
 #include <vector>
-#ifdef _OPENMP
-#include <omp.h>
-#endif
 #include "attend_chunk.h"
 #include "attend_token.h"
 #include "rows.h"
@@ -18,6 +15,7 @@ struct Item {
 template <class T> class Step {
     const Model& m;
     const Batch& b;
+    Team& team;
     const int q_size, kv_size, inner, threads;
     int rows;  // drops to num_samples in the last layer, whose other rows nobody reads
     Array<float> x, qkv, spare;
@@ -29,8 +27,8 @@ template <class T> class Step {
     bool in_place;  // head_dim fits whole registers, so that single tokens read the cache directly
 
   public:
-    Step(const Model& m, const Batch& b)
-        : m(m), b(b), q_size(m.heads * m.head_dim), kv_size(m.kv_heads * m.head_dim), inner(m.layers[0].down.k), threads(b.threads),
+    Step(const Model& m, const Batch& b, Team& team)
+        : m(m), b(b), team(team), q_size(m.heads * m.head_dim), kv_size(m.kv_heads * m.head_dim), inner(m.layers[0].down.k), threads(team.size),
           rows(b.rows), x(rows, stride_for<float>(m.hidden)), qkv(rows, stride_for<float>(q_size + 2 * kv_size)),
           spare(m.layers[0].attn_post_norm ? rows : 0, stride_for<float>(m.hidden)), normed(rows, stride_for<T>(m.hidden)),
           q(rows, stride_for<T>(q_size)), mixed(rows, stride_for<T>(q_size)), gated(rows, stride_for<T>(inner)),
@@ -43,22 +41,15 @@ template <class T> class Step {
     }
 
     void run() {
-        Team team;
         Array<float> partials(parts_total + threads, q_size + 2 * m.heads);  // split tokens, then one per thread
         const int group = m.heads / m.kv_heads;
         Array<char> buffers(threads, ChunkBuffers<T>::bytes(tile, group, m.head_dim));
-#pragma omp parallel num_threads(threads)
-        {
-#ifdef _OPENMP
-            Worker w{team, omp_get_thread_num()};
-#else
-            Worker w{team, 0};
-#endif
+        team.run([&](Worker& w) {
             ChunkBuffers<T> tiles(buffers.at(w.index), tile, group, m.head_dim);
             embed(w);
             for (int l = 0; l < m.num_layers; l++) layer(w, l, partials, tiles);
             if (b.num_samples) head(w);
-        }
+        });
     }
 
   private:
@@ -80,7 +71,7 @@ template <class T> class Step {
         int wanted = singles ? (4 * threads + singles - 1) / singles : 1;
         for (int s = 0; s < b.slices; s++) {
             if (b.lengths[s] != 1 || !in_place) continue;
-            int parts = threads == 1 ? 1 : std::max(1, std::min(wanted, int(b.starts[s] + 1) / (2 * LOOK)));
+            int parts = threads == 1 ? 1 : std::max(1, std::min(wanted, int(b.starts[s] + 1) / SHARE));
             for (int p = 0; p < parts; p++)
                 items.push_back({s, first_row[s], 1, int(b.starts[s]), -1, p, parts, parts > 1 ? parts_total + p : -1});
             if (parts > 1) parts_total += parts;
@@ -148,7 +139,7 @@ template <class T> class Step {
 
     void place(const Layer& layer, int row) {
         int slice = slice_of[row], dim = m.head_dim, position = int(b.starts[slice]) + row - first_row[slice];
-        const float* cosines = b.rotary[layer.rotary] + size_t(row) * dim;
+        const float* cosines = b.rotary[layer.rotary] + size_t(position) * dim;
         const float* sines = cosines + dim / 2;
         float* from = qkv.at(row);
         Cache<T> cache = cache_of(layer, slice);

@@ -97,20 +97,17 @@ template <class T> inline size_t packed_row(int n, int K) {
 // (first half) and the up projection (second half) of the same VL outputs; part is -1 for an ordinary weight.
 inline int placed(int n, int part) { return part < 0 ? n : n / VL * NB + part * VL + n % VL; }
 
-// Copies N source rows (row stride K) to rows first ... of a packed weight (to_packed), or back.
-template <class T> inline void repack(T* packed, T* rows, int N, int K, int first, int part, bool to_packed, int threads) {
+// Copies source row n (K elements) to row first + n of a packed weight (to_packed), or back.
+template <class T> inline void repack_row(T* packed, T* rows, int n, int K, int first, int part, bool to_packed) {
     constexpr int S = Lane<T>::S;
-#pragma omp parallel for schedule(dynamic, NB) num_threads(threads)
-    for (int n = 0; n < N; n++) {
-        T* block = packed + packed_row<T>(placed(first + n, part), K);
-        T* row = rows + size_t(n) * K;
-        for (int k = 0; k < K; k++) {
-            T& at = block[size_t(k / S) * NB * S + k % S];
-            if (to_packed) {
-                at = row[k];
-            } else {
-                row[k] = at;
-            }
+    T* block = packed + packed_row<T>(placed(first + n, part), K);
+    T* row = rows + size_t(n) * K;
+    for (int k = 0; k < K; k++) {
+        T& at = block[size_t(k / S) * NB * S + k % S];
+        if (to_packed) {
+            at = row[k];
+        } else {
+            row[k] = at;
         }
     }
 }

@@ -9,10 +9,20 @@ extern "C" {
 int32_t block_columns() { return NB; }
 int32_t vector_length() { return VL; }
 
-// 0, or 1 when there was no memory to work in; then nothing was written.
-int32_t forward(const Model* model, const Batch* batch) {
+// Threads to compute with; the calling one is one of them. Null when the system gives no more.
+Team* assemble(int32_t threads) {
     try {
-        Step<ELEMENT>(*model, *batch).run();
+        return new Team(threads);
+    } catch (const std::exception&) {
+        return nullptr;
+    }
+}
+void dismiss(Team* team) { delete team; }
+
+// 0, or 1 when there was no memory to work in; then nothing was written.
+int32_t forward(const Model* model, const Batch* batch, Team* team) {
+    try {
+        Step<ELEMENT>(*model, *batch, *team).run();
     } catch (const std::bad_alloc&) {
         return 1;
     }
@@ -29,8 +39,18 @@ void use_large_pages(void* data, int64_t bytes) {
 #endif
 }
 
-// Copies rows of a plain weight into a packed one, or back. part: -1, or 0 / 1 for the halves of a gated pair.
-void pack(void* packed, void* rows, int32_t n, int32_t k, int32_t first, int32_t part, int32_t to_packed, int32_t threads) {
-    repack<ELEMENT>((ELEMENT*)packed, (ELEMENT*)rows, n, k, first, part, to_packed, threads);
+// Copies rows of a plain weight into a packed one, or back. part: -1, or 0 / 1 for the halves of a gated pair. team: null
+// where the calling thread is to do it alone.
+void pack(void* packed, void* rows, int32_t n, int32_t k, int32_t first, int32_t part, int32_t to_packed, Team* team) {
+    auto copy = [&](int i) {
+        for (int row = i * NB; row < std::min(n, (i + 1) * NB); row++)
+            repack_row<ELEMENT>((ELEMENT*)packed, (ELEMENT*)rows, row, k, first, part, to_packed);
+    };
+    const int items = (n + NB - 1) / NB;
+    if (team) {
+        team->run([&](Worker& w) { w.each(items, copy); });
+    } else {
+        for (int i = 0; i < items; i++) copy(i);
+    }
 }
 }

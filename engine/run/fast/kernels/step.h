@@ -31,9 +31,9 @@ struct Model {
 struct Batch {
     const int64_t *tokens, *starts, *lengths;       // [rows], [slices], [slices]
     const int32_t* const* tables;                   // per layer group: [slices][table_width]
-    const float* const* rotary;                     // per rotary table: [rows][2][head_dim / 2], cosines then sines
+    const float* const* rotary;                     // per rotary table: [positions][2][head_dim / 2], cosines then sines
     const int64_t* samples;                         // rows whose logits are wanted, ascending
     float* logits;                                  // [num_samples][round_up(vocab, NB)]
     int64_t* best;                                  // [num_samples] lowest index of the largest logit, -1 if one is not finite; or null
-    int32_t rows, slices, num_samples, page_size, table_width, threads;
+    int32_t rows, slices, num_samples, page_size, table_width;
 };
