@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from engine.parallel.loading import Together
     from engine.run.fast.build import Compilation
 
-KERNELS = "compiling the CPU kernels"
+BESIDE = "compiling kernels"
 ATTENTION = ("auto", "eager", "sdpa", "flash_attention_2", "flash_attention_3")
 
 
@@ -79,7 +79,7 @@ def load(
     if attn not in ATTENTION:
         raise LoadError(f"{attn!r} is not an attention backend.", f"There are {', '.join(ATTENTION)}.")
     reporter = Reporter(progress)
-    reporter.report("looking", name)
+    reporter.report("looking", f"for {name}")
     together = _together()
     chosen_device = choose_device(device) if together is None else together.device(device)
     check_attention(attn, chosen_device.value)
@@ -91,7 +91,8 @@ def load(
     place = look() if together is None else together.place(look)
     kernels = _begin_kernels(place, chosen_device.value, dtype) if together is None else None
     with kernels or nullcontext():
-        reporter.beside = KERNELS if kernels is not None else ""
+        reporter.beside = BESIDE if kernels is not None else ""
+        reporter.report("reading", "the configuration")
         if place.gguf:
             if together is not None:
                 together.check(place, None)
@@ -167,7 +168,7 @@ def _prepare_kernels(model: Any, reporter: Reporter, begun: "Compilation | None"
     from engine.run.fast.choose import prepare_kernels
 
     def waiting() -> None:
-        reporter.report("compiling", f"{KERNELS.removeprefix('compiling ')}: once, later starts find them")
+        reporter.report("compiling", "the CPU kernels: once, later starts find them")
 
     if begun is not None:
         try:

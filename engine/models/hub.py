@@ -40,7 +40,7 @@ def hub_folder(
     """
     import huggingface_hub as hub
 
-    progress.report("looking", name)
+    progress.report("looking", f"for {name}")
     cached = cached_folder(name, remote_code)
     if cached is not None:
         return cached
@@ -97,7 +97,7 @@ def hub_file(name: str, file: str, progress: Reporter, *, endpoint: str | None =
     """One file of a repository (a GGUF file), through the ordinary hub cache. Errors as ``hub_folder``."""
     import huggingface_hub as hub
 
-    progress.report("looking", f"{file} of {name}")
+    progress.report("looking", f"for {file} of {name}")
     with hub_errors(name, file):
         return Path(
             hub.hf_hub_download(

@@ -108,7 +108,8 @@ def test_the_compiler_works_while_the_weights_are_read(tmp_path, monkeypatch):
     monkeypatch.setattr(build.Compilation, "finish", wait)
     load(str(tmp_path / "model"), device="cpu", dtype="float32", progress=lambda r: order.append(r.detail))
     reading = next(detail for detail in order if "weights as" in detail)
-    assert reading.endswith("as float32, compiling the CPU kernels")
+    assert reading.endswith("as float32, compiling kernels")
+    assert order[order.index("compiler") + 1].endswith(", compiling kernels"), "it is told at once"
     assert order.count("compiler") == 1 and order.index("compiler") < order.index(reading) < order.index("waits")
     assert not order[-1].endswith("kernels") and len(list((tmp_path / "kernels").iterdir())) == 1
     order.clear()
