@@ -139,7 +139,7 @@ def monitor(ctx: typer.Context, **values: Any) -> None:
         look = theme_named(values["theme"] or "dark", ascii_only=bool(values["ascii"]))
         raise typer.Exit(print_frames(choices, scenario, size, look, values["mode"] and mode))
     if values["once"]:
-        from cbtui.headless import once
+        from cbtui.once import once
 
         raise typer.Exit(once(choices, size, values["theme"] or "dark", bool(values["ascii"]), mode, steps))
     from cbtui.start import launch

@@ -1,7 +1,6 @@
-"""The engine without the monitor: ``cbtui generate``, and one frame as text for ``cbtui --once``."""
+"""The engine without the monitor: ``cbtui generate``."""
 
 import json
-import re
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -13,7 +12,7 @@ from cbtui.loader import warm_up
 from cbtui.options import Choices, OptionError
 from cbtui.prompts import encode
 from cbtui.sentences import count
-from cbtui.show import LoadLine, StatusLine
+from cbtui.show import LoadLine, StatusLine, tell_cut, tell_loaded, unnamed
 from cbtui.start import ask_fetch, load_model, plan_engine, requests_of
 from cbtui.submit import submit
 from cbtui.text import plain_error
@@ -21,7 +20,7 @@ from engine.core.errors import EngineError, RequestError
 from engine.core.request import FinishReason, GenerationOutput
 
 if TYPE_CHECKING:
-    from engine.loading import Loaded
+    pass
 
 OK, FAILED = 0, 1
 
@@ -55,9 +54,9 @@ def generate(choices: Choices, *, as_json: bool = False) -> int:
     with LoadLine() as line:
         loaded = load_model(choices, line, ask_fetch)
     blueprint = plan_engine(loaded, choices.config)
-    _tell(loaded, blueprint.notices)
+    tell_loaded(loaded, blueprint.notices)
     prompts = [prompt_ids(loaded.tokenizer, spec) for spec in specs]
-    _tell_cut(specs, prompts, blueprint.config.max_length.value)
+    tell_cut(specs, prompts, blueprint.config.max_length.value)
     manager = ContinuousBatchingManager(loaded.model, blueprint=blueprint)
     with LoadLine() as line:
         warm_up(manager, line)
@@ -76,74 +75,6 @@ def generate(choices: Choices, *, as_json: bool = False) -> int:
     if manager.status.state == "failed":  # asked last: an engine that dies delivers the results before it says so
         raise EngineError(str(manager.status.error))
     return code
-
-
-def once(choices: Choices, size: tuple[int, int], theme: str, ascii: bool, mode: int, steps: int | None) -> int:
-    """Runs the prompts on an engine without threads and prints one frame of the monitor as text.
-
-    Args:
-        size: columns and rows of the frame. theme, ascii, mode: as the monitor's.
-        steps: stop after so many steps; None runs until all requests have ended.
-
-    Returns:
-        0, or 1 when a request was refused.
-
-    Raises:
-        EngineError: the engine died; the frame that shows it was printed.
-    """
-    from cbtui.offscreen import Offscreen
-    from cbtui.theme import theme_named
-    from cbtui.view.frame import screen_text
-
-    specs = requests_of(choices)
-    with LoadLine() as line:
-        loaded = load_model(choices, line, ask_fetch)
-    monitor = Offscreen(loaded, choices.config)
-    _tell(loaded, monitor.notices)
-    prompts = [prompt_ids(loaded.tokenizer, spec) for spec in specs]
-    _tell_cut(specs, prompts, monitor.engine.config.max_length.value)
-    for spec in specs:
-        monitor.add(spec)
-    monitor.run(steps)
-    print(screen_text(monitor.rows(size, theme_named(theme, ascii_only=ascii), mode=mode)), end="")
-    for prompt, reason in monitor.refused:
-        print(f"cbtui: refused: {prompt[:60]}: {_why(reason)}", file=sys.stderr)
-    if monitor.error is not None:
-        raise EngineError(monitor.error)
-    return FAILED if monitor.refused else OK
-
-
-def _tell(loaded: "Loaded", notices: Sequence[str]) -> None:
-    """What was decided for the person, on standard error."""
-    print(
-        f"{loaded.name}: {loaded.num_parameters / 1e6:.1f} M weights, loaded in {loaded.seconds:.1f} s\n"
-        f"on {loaded.device.value} ({loaded.device.reason}), in {loaded.dtype.value} ({loaded.dtype.reason})",
-        file=sys.stderr,
-    )
-    for notice in notices:
-        print(f"note: {notice}", file=sys.stderr)
-
-
-def _tell_cut(specs: Sequence[RequestSpec], prompts: Sequence[Sequence[int]], limit: int | None) -> None:
-    """Says before anything is computed that requests ask for more tokens than the model has positions for.
-
-    Args:
-        prompts: their tokens. limit: positions of the model, None for no limit.
-    """
-    if limit is None:
-        return
-    asked = [(spec.max_new_tokens, len(ids)) for spec, ids in zip(specs, prompts, strict=True)]
-    cut = [(new, size) for new, size in asked if size <= limit < size + new]
-    if not cut:
-        return
-    new, size = cut[0]
-    others = f" ({count(len(cut) - 1, 'more request')} likewise)" if len(cut) > 1 else ""
-    print(
-        f"note: max_new_tokens={new} is more than this model can write: it has {limit} positions, which leaves "
-        f"{limit - size} new tokens after a prompt of {size}; ask for at most that many, or take a model with more "
-        f"positions{others}",
-        file=sys.stderr,
-    )
 
 
 def prompt_ids(tokenizer: Any, spec: RequestSpec) -> list[int]:
@@ -197,11 +128,6 @@ def _is_good(job: _Job) -> bool:
     return job.output is not None and job.output.finish_reason in ends
 
 
-def _why(error: str | None) -> str:
-    """A refusal without the request's name in front: the line it goes into says which one it is."""
-    return re.sub(r"^request '[^']*': ", "", error or "")
-
-
 def _ending(job: _Job) -> str:
     """How a request ended, in words for a person: an error's class is for programs."""
     if job.output is None:
@@ -230,7 +156,7 @@ def _write_text(job: _Job, index: int, count: int, tokenizer: Any) -> None:
         if not _is_good(job):
             print(f"cbtui: request {job.request_id}: {_ending(job)}", file=sys.stderr)
     else:
-        print(f"cbtui: request {index + 1} refused: {_why(job.error)}", file=sys.stderr)
+        print(f"cbtui: request {index + 1} refused: {unnamed(job.error)}", file=sys.stderr)
     if count > 1:
         print(flush=True)
 
@@ -273,7 +199,7 @@ def _stream(manager: Any, tokenizer: Any, spec: RequestSpec, ids: Sequence[int])
     try:
         request_id = submit(manager.add_request, spec, ids, streaming=True)
     except RequestError as error:
-        print(f"cbtui: refused: {_why(str(error))}", file=sys.stderr)
+        print(f"cbtui: refused: {unnamed(str(error))}", file=sys.stderr)
         return FAILED
     stream, shown = TextStream(tokenizer), 0
     job = _Job(spec, request_id)

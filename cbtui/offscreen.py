@@ -4,7 +4,7 @@ No thread and no timer is involved, so the same requests give the same steps.
 """
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from cbtui.configuration import config_fields
@@ -88,11 +88,16 @@ class Offscreen:
         self.state.extend(records)
         return worked
 
-    def run(self, steps: int | None = None) -> int:
-        """Steps until nothing is left to do, or ``steps`` times; returns how many steps were made."""
+    def run(self, steps: int | None = None, after: Callable[[], None] = lambda: None) -> int:
+        """Steps until nothing is left to do, or ``steps`` times; returns how many steps were made.
+
+        Args:
+            after: called after each step.
+        """
         done = 0
         while (steps is None or done < steps) and self.step():
             done += 1
+            after()
         return done
 
     def play(self, scenario: Scenario) -> Iterator[Moment]:

@@ -146,6 +146,16 @@ def test_once_prints_one_frame_of_the_size_asked_for(here: Command, tiny_folder:
     assert sum("finished" in line and "5/5" in line for line in lines) == 2
 
 
+def test_once_tells_a_terminal_how_far_it_is(
+    here: Command, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[str] = []
+    monkeypatch.setattr("cbtui.show.StatusLine.show", lambda line, text: shown.append(text))
+    here("--once", "--model", tiny_folder, "--prompt", "one", "--prompt", "two", "--max-new-tokens", "3", *SMALL)
+    told = [text for text in shown if text.startswith("step ")]
+    assert told[0] == "step 1  0 of 2 requests ended" and told[-1].endswith("2 of 2 requests ended")
+
+
 def test_once_can_stop_in_the_middle(here: Command, tiny_folder: Path) -> None:
     result = here(
         *("--once", "--steps", "3", "--model", tiny_folder, "--prompt", "one", "--max-new-tokens", "50", "--ascii"),
