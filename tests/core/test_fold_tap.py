@@ -10,7 +10,8 @@ import pytest
 from engine.core.counters import Counters, Spans
 from engine.core.errors import RequestError
 from engine.core.fold import fold
-from engine.core.observe import Keyframe, StepRecord
+from engine.core.observe import OUTPUTS, Keyframe, StepRecord
+from engine.core.packed import rows_of
 from engine.core.plan import StepResult
 from engine.core.scheduler import Scheduler
 from engine.core.tap import Tap, rough_size
@@ -215,3 +216,26 @@ def test_a_reader_in_another_thread_sees_no_gap_it_is_not_told_of() -> None:
     done.set()
     reader.join()
     assert wrong == []
+
+
+def test_rows_are_the_fields_of_packed_and_of_made_objects():
+    rows = [(3, 7, None), (4, 8, -0.5)]
+    packed = OUTPUTS(rows)
+    assert rows_of(packed) == rows_of(tuple(packed)) == tuple(rows)
+
+
+def test_a_twin_for_dry_runs_is_the_same_and_shares_nothing_that_changes():
+    scheduler = build(windows=HYBRID)
+    scheduler.add(ask("a", 40, 9))
+    for _ in range(4):
+        step = scheduler.plan()
+        scheduler.apply(step, StepResult([5] * sum(piece.samples for piece in step.slices)), 1.0)
+    (seq,) = scheduler.running
+    twin = seq.twin()
+    left_out = {"logprobs", "top_logprobs", "timestamps"}
+    for field in dataclasses.fields(seq):
+        value, copied = getattr(seq, field.name), getattr(twin, field.name)
+        assert copied == ([] if field.name in left_out else value), field.name
+        if isinstance(value, list):
+            assert copied is not value, field.name
+    assert all(mine is not theirs for mine, theirs in zip(seq.tables, twin.tables, strict=True))
