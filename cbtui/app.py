@@ -40,6 +40,8 @@ from cbtui.widgets import Frame
 from cbtui.widgets.terminal import Shown
 
 TICKS_PER_SECOND = 16
+ANSWERS = 0.5
+"""Seconds after a key in which nothing waits for its turn to be drawn: the engine may answer."""
 SWITCH_INTERVAL = 0.001
 """Seconds after which a busy Python thread must hand over: brings the event loop's lag under a busy engine down."""
 YOUNG = 20_000
@@ -93,6 +95,7 @@ class MonitorApp(App[int], inherit_bindings=False):
         self.want_preview = True
         self._ticks = 0
         self._beat: Beat | None = None
+        self._answer_until = 0.0
         self._ticks_per_second = ticks_per_second
         self._do = {name: getattr(group, name) for group in (g(self) for g in actions.GROUPS) for name in _own(group)}
         for theme in all_themes():
@@ -165,7 +168,7 @@ class MonitorApp(App[int], inherit_bindings=False):
             return False
         self._ticks += 1
         self.pace.settle()
-        ready = self.pace.ready
+        ready = self.pace.ready or self.clock() < self._answer_until
         if ready:
             self.pace.begin()
         shown, news = self.chrome, self.session.poll(self.clock(), ready)
@@ -267,6 +270,7 @@ class MonitorApp(App[int], inherit_bindings=False):
 
     def perform(self, name: str) -> None:
         """Carries out an action, or says why it cannot be used now."""
+        self._answer_until = self.clock() + ANSWERS
         reason = BY_ID[name].check(self.situation)
         if reason is not None:
             self.session.say(f"{BY_ID[name].label}: {reason}", "error")

@@ -4,6 +4,7 @@ It follows the same rules as ``engine.core.fold`` but changes in place, so that 
 the size of the pool. Output tokens are not held here: stories keep them once for all moments.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -45,7 +46,8 @@ class Moves:
 class Picture:
     """The state after one step. ``apply`` moves it on; ``keyframe`` freezes it.
 
-    ``record`` is that of the step, ``batch`` the last one seen that computed something.
+    ``kinds`` counts blocks by (state, layer group, whether several hold it). ``record`` is that of the step, ``batch``
+    the last one seen that computed something.
     """
 
     def __init__(self, keyframe: Keyframe) -> None:
@@ -64,6 +66,7 @@ class Picture:
         self._batch = self._record if keyframe.record is not None and keyframe.record.slices else None
         self._gone = [key for key, live in self.sequences.items() if live.is_gone]
         self.used = self.cached = self.host_used = 0
+        self.kinds: Counter[tuple[str, int, bool]] = Counter()
         self.moves = Moves()
         self._count()
         if keyframe.record is not None:
@@ -71,8 +74,9 @@ class Picture:
             self._note_moves(keyframe.record.deltas)
 
     def _count(self) -> None:
-        self.used = sum(1 for block in self.blocks[1:] if block.state == "owned")
-        self.cached = sum(1 for block in self.blocks[1:] if block.state == "cached")
+        self.kinds = Counter(map(_kind, self.blocks[1:]))
+        self.used = sum(number for (state, _, _), number in self.kinds.items() if state == "owned")
+        self.cached = sum(number for (state, _, _), number in self.kinds.items() if state == "cached")
         self.host_used = sum(1 for slot in self.host if slot is not None)
 
     @property
@@ -211,6 +215,8 @@ class Picture:
         else:
             new = _left_over(old.owners, op is _PUBLISH, old.group, old.last_use)
         self.blocks[number] = new
+        self.kinds[_kind(old)] -= 1
+        self.kinds[_kind(new)] += 1
         self.used += (new.state == "owned") - (old.state == "owned")
         self.cached += (new.state == "cached") - (old.state == "cached")
 
@@ -253,6 +259,10 @@ class Picture:
 def _last(items: Sequence[T], key: int) -> T:
     """The last one about a sequence."""
     return items[len(items) - 1 - keys_of(items)[::-1].index(key)]
+
+
+def _kind(block: BlockView) -> tuple[str, int, bool]:
+    return block.state, block.group, len(block.owners) > 1
 
 
 def _left_over(owners: tuple[tuple[int, int], ...], published: bool, group: int, last_use: int) -> BlockView:

@@ -59,7 +59,11 @@ def _facts(scene: Scene, width: int) -> list[Part]:
         parts = ((f"{scene.picture.used}/{scene.picture.num_blocks}", strong), (" used", dim))
     facts = [Part(parts, 9)]
     if width >= 90 and scene.hybrid:
-        full = sum(1 for b in scene.picture.blocks if b.state == "owned" and not scene.picture.is_window(b.group))
+        picture = scene.picture
+        full = sum(
+            number for (state, group, _), number in picture.kinds.items()
+            if state == "owned" and not picture.is_window(group)
+        )  # fmt: skip
         text = f"used = {full} full + {scene.picture.used - full} window"
         facts.append(Part(((text, scene.theme.style("muted")),), 3))
     return facts

@@ -3,8 +3,6 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice
-from operator import attrgetter
 
 from rich.style import Style
 
@@ -18,23 +16,15 @@ from engine.core.observe import BlockView
 def class_counts(scene: Scene) -> Counter[str]:
     """How many blocks are "full", "window", "shared", "shared_window", "back", "cached", "free" (they add up)."""
     picture = scene.picture
-    blocks = picture.blocks
     counts: Counter[str] = Counter()
-    for (state, group), number in Counter(map(_STATE_AND_GROUP, islice(blocks, 1, None))).items():
-        counts[_class(scene, state, group)] += number
-    shared = [block for block in blocks if len(block.owners) > 1]
-    for block in shared:
-        kind = _class(scene, block.state, block.group)
-        counts[kind] -= 1
-        counts["shared_window" if kind == "window" else "shared"] += 1
-    for block in map(blocks.__getitem__, picture.moves.back_blocks):
+    for (state, group, shared), number in picture.kinds.items():
+        kind = _class(scene, state, group)
+        counts[kind if not shared else "shared_window" if kind == "window" else "shared"] += number
+    for block in map(picture.blocks.__getitem__, picture.moves.back_blocks):
         if len(block.owners) == 1:
             counts[_class(scene, block.state, block.group)] -= 1
             counts["back"] += 1
     return +counts
-
-
-_STATE_AND_GROUP = attrgetter("state", "group")
 
 
 def _class(scene: Scene, state: str, group: int) -> str:

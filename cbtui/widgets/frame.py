@@ -1,6 +1,7 @@
 """The screen as one Line API widget: all panes show one and the same step, changed rows are painted."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from rich.segment import Segment
 from rich.style import Style
@@ -56,7 +57,7 @@ class Frame(Widget, can_focus=True):
         self._hits: dict[int, list[Hit]] | None = None
         self._rects: list[Rect] = []
         self._tick = -TICKS_PER_FRAME
-        self._drawn: tuple[object, ...] = ()
+        self._drawn: tuple[Any, ...] = ()
         self._ground = theme.style("text")
 
     @property
@@ -132,7 +133,7 @@ class Frame(Widget, can_focus=True):
     def show(self, state: MonitorState | None, chrome: Chrome, tick: int | None = None, *, wait: bool = False) -> None:
         """Bring the screen up to date with ``state`` and ``chrome``; with ``tick``, a new step waits its turn.
 
-        ``wait``: the turn of a step that is all that is new has not come.
+        ``wait``: the turn of a step that is all that is new, but for a notice, has not come.
         """
         self._state, self._chrome = state, chrome
         step = state.step if state is not None else -1
@@ -140,7 +141,7 @@ class Frame(Widget, can_focus=True):
         drawn = (id(state), step, id(seen), id(state.planned) if state is not None else 0, chrome)
         if drawn == self._drawn:  # a new size forgets what was drawn
             return
-        only_step = bool(self._drawn) and self._drawn[-1] == chrome and self._drawn[0] == drawn[0]
+        only_step = bool(self._drawn) and self._drawn[0] == drawn[0] and _as_before(chrome, self._drawn[-1])
         if tick is not None:
             if only_step and (wait or tick - self._tick < TICKS_PER_FRAME):
                 return
@@ -209,3 +210,11 @@ class Frame(Widget, can_focus=True):
         if pane:
             event.stop()
             self.post_message(self.Scrolled(pane, delta))
+
+
+def _as_before(chrome: Chrome, drawn: Chrome) -> bool:
+    """Whether nothing differs but a notice that is no error."""
+    if chrome == drawn:
+        return True
+    kind = chrome.notice_kind
+    return kind != "error" and replace(chrome, notice=drawn.notice, notice_kind=drawn.notice_kind) == drawn

@@ -3,6 +3,7 @@
 import random
 from typing import Any
 
+from cbtui.picture import Picture
 from cbtui.theme import theme_named
 from cbtui.view.chrome import MAP_VIEWS, Chrome
 from cbtui.view.frame import compose
@@ -33,6 +34,7 @@ def test_frames_with_what_was_kept_are_those_drawn_anew() -> None:
         anew = compose(state, chrome, theme, width, height)
         assert shown.rows == anew.rows
         assert shown.hits == anew.hits
+        assert +state.picture.kinds == Picture(state.picture.keyframe()).kinds
         compared += 1
 
     rush_hour(on_step=look)

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from cbtui.app import ANSWERS
 from cbtui.beat import SETTLED, SLOWER, Beat
 from cbtui.feed import BACKLOG
 from tests.tui.stage import Play, playing
@@ -36,15 +37,42 @@ async def test_records_wait_for_the_frame_they_are_drawn_in(tmp_path: Any) -> No
         assert state_of(play).step == shown + 3 + BACKLOG, "but not too many of them"
 
 
-@pytest.mark.parametrize("key", ["c", "space"])
-async def test_answers_to_commands_do_not_wait(tmp_path: Any, key: str) -> None:
+async def test_answers_to_commands_are_taken_in_at_once_and_drawn_in_turn(tmp_path: Any) -> None:
     async with playing(tmp_path) as play:
         await play.add(1, tokens=60)
         wait_to_draw(play)
-        await play.press(key)
+        play.manager.add_request([5, 6, 7], max_new_tokens=9)
         await play.tick(1)
         assert state_of(play).step == play.manager.status.step
-        assert {"c": "cancelled", "space": "PAUSED"}[key] in play.text
+        assert "B queued" in play.notice and "B queued" not in play.text
+        play.app.session.say("it went wrong", "error")
+        await play.tick()
+        assert "it went wrong" in play.text, "an error does not wait"
+
+
+async def test_an_engine_that_stands_is_shown_at_once(tmp_path: Any) -> None:
+    async with playing(tmp_path) as play:
+        await play.add(1, tokens=60)
+        wait_to_draw(play)
+        play.manager.run(2)
+        play.manager.hold()
+        await play.tick()
+        assert state_of(play).step == play.manager.status.step
+        assert "PAUSED" in play.text and f"step {play.manager.status.step} " in play.text
+
+
+async def test_after_a_key_nothing_waits_for_its_turn(tmp_path: Any) -> None:
+    async with playing(tmp_path) as play:
+        await play.add(2, tokens=60)
+        wait_to_draw(play)
+        await play.press("c")
+        await play.tick(1)
+        assert "cancelled at" in play.text
+        play.stage.clock.pass_(2 * ANSWERS)
+        wait_to_draw(play)
+        shown = play.text
+        await play.tick(1)
+        assert play.text == shown
 
 
 async def test_a_running_engine_is_shown_at_a_step_that_says_what_comes_next(tmp_path: Any) -> None:
