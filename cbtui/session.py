@@ -4,28 +4,25 @@ Everything here is called by the event loop's thread and returns at once. What m
 questions the engine thread answers) goes to workers, whose results come back through ``_inbox`` at the next poll.
 """
 
-import gc
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from cbtui.adding import Adder
 from cbtui.configuration import ConfigChange
-from cbtui.engine_state import EngineState
+from cbtui.engine_commands import EngineCommands
 from cbtui.feed import Feed
 from cbtui.inbox import Inbox, Notice
 from cbtui.launch import LaunchOptions, RequestSpec
 from cbtui.loader import Loader, Wanted
 from cbtui.model import MonitorState
-from cbtui.stories import Story
 from cbtui.view.chrome import Loading
 from cbtui.work import ThreadWorker, Worker
 
 __all__ = ["LaunchOptions", "Notice", "RequestSpec", "Session"]
 
-RATES = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0)
 
-class Session(EngineState):
+class Session(EngineCommands):
     """Owns the engine: loads the model, makes and remakes the manager, folds what it publishes, sends commands.
 
     Args:
@@ -34,8 +31,7 @@ class Session(EngineState):
         clock: the clock step times are compared with, the engine's own.
 
     Attributes:
-        rate: steps per second asked for, None for full speed.
-        say, take_notices, ask: of its ``Inbox``.
+        built: the configuration of the engine as it was made.
     """
 
     def __init__(
@@ -45,19 +41,16 @@ class Session(EngineState):
         make_worker: Callable[[str], Worker] = ThreadWorker,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        super().__init__(clock)
+        self._inbox = Inbox(make_worker("cbtui-ask"))
+        adder = Adder(make_worker("cbtui-add"), self._inbox.post, self._inbox.say, self._refused)
+        super().__init__(clock, self._inbox, adder, launch.rate)
         self.launch = launch
-        self.loaded: Any = None
-        self.rate = launch.rate
         self.built: Any = None
         self._given_up: Any = None
         self._changed: dict[str, Any] = {}
         self._after_drain: ConfigChange | None = None
-        self._inbox = Inbox(make_worker("cbtui-ask"))
-        self.say, self.take_notices, self.ask = self._inbox.say, self._inbox.take_notices, self._inbox.ask
         self._loader = Loader(launch, make_worker("cbtui-load"), self._inbox.post, clock)
         self._stopper = make_worker("cbtui-stop")
-        self._adder = Adder(make_worker("cbtui-add"), self._inbox.post, self.say, self._refused)
         self._feed: Feed | None = None
 
     # ---- loading and building
@@ -97,7 +90,6 @@ class Session(EngineState):
         self, load: Callable[[Any], Any], prompts: Iterable[RequestSpec], old: Any, before: Any = None
     ) -> None:
         self.phase, self.error, self.stopping, self.detached = "loading", None, False, False
-        gc.unfreeze()
         wanted = Wanted(load, dict(self._changed), old, before, self.launch.paused, self.rate)
         self._loader.begin(wanted, lambda loaded, manager: self._ready(loaded, manager, prompts), self._load_failed)
 
@@ -106,7 +98,6 @@ class Session(EngineState):
 
     def _ready(self, loaded: Any, manager: Any, prompts: Iterable[RequestSpec]) -> None:
         self.phase, self.loaded, self.manager = "ready", loaded, manager
-        gc.freeze()  # a look at all objects of a model for garbage would hold the engine up; see ``_stop_with``
         self.built = manager.status.config
         self._feed = Feed(manager, getattr(loaded, "tokenizer", None), self.ask, self.say, self.state)
         for spec in prompts:
@@ -143,74 +134,11 @@ class Session(EngineState):
             return True
         return (self._feed is not None and self._feed.poll(due)) or news
 
-    # ---- commands: each is queued by the manager and acknowledged in the record of the step where it took effect
-
-    def command(self, name: str, *args: Any, **kwargs: Any) -> bool:
-        """Calls a method of the manager that queues a command. A refusal becomes a notice; True when it was taken."""
-        if self.manager is None:
-            self.say("no engine is running", "error")
-            return False
-        try:
-            getattr(self.manager, name)(*args, **kwargs)
-        except (RuntimeError, ValueError) as error:
-            self.say(str(error), "error")
-            return False
-        return True
-
-    def add(self, spec: RequestSpec) -> None:
-        """Tokenises and adds a request (and its copies) on a worker; a refusal comes back as a notice."""
-        self._adder.add(self.manager, getattr(self.loaded, "tokenizer", None), spec)
+    # ---- commands that need more than the manager; the others stand in ``EngineCommands``
 
     def _refused(self, name: str, reason: str) -> None:
         if self.state is not None:
             self.state.refuse(name, reason)
-
-    def add_over_time(self, requests: Iterable[tuple[float, RequestSpec]], now: float) -> None:
-        """Adds each request after its seconds from now."""
-        self._adder.spread(requests, now)
-
-    def spec_of(self, story: Story) -> RequestSpec:
-        """The request behind a story, as it can be added again."""
-        return self._adder.spec_of(story)
-
-    def cancel(self, story: Story) -> None:
-        """Cancels a request; ``undo`` can add it again."""
-        if self.command("cancel_request", story.request_id):
-            self._adder.note_cancelled(story)
-
-    @property
-    def can_undo(self) -> bool:
-        """Whether a request was cancelled here and not yet added again."""
-        return self._adder.can_undo
-
-    def undo(self) -> None:
-        """Adds the request cancelled last once more, from its beginning."""
-        spec = self._adder.take_cancelled()
-        if spec is not None:
-            self.add(spec)
-
-    def set_rate(self, rate: float | None) -> None:
-        """Slow motion: at most ``rate`` steps per second, None for full speed."""
-        if self.command("set_rate", rate):
-            self.rate = rate
-
-    def change_pace(self, direction: int) -> None:
-        """One notch slower (-1) or faster (+1)."""
-        ladder = (*RATES, None)
-        place = ladder.index(self.rate) if self.rate in ladder else len(RATES)
-        self.set_rate(ladder[min(len(RATES), max(0, place + direction))])
-
-    def run_until(self, kind: str, value: int | None) -> None:
-        """Runs until something happens, see ``RunUntil``, then pauses."""
-        from engine.manager import RunUntil
-
-        self.command("run_until", RunUntil(kind, value))
-
-    def explain(self, story: Story, answer: Callable[[Any], None]) -> None:
-        """Asks the scheduler why a request is where it is."""
-        manager = self.manager
-        if manager is not None:
-            self.ask(lambda: manager.explain(story.request_id), answer)
 
     def ask_preview(self) -> None:
         """The next record is to say what the step after it would do, and the last one of an engine that is held.
@@ -235,7 +163,6 @@ class Session(EngineState):
         """On a worker of its own: telling the engine to stop also collects garbage, which takes a while."""
         manager = self.manager
         if manager is not None:
-            gc.unfreeze()  # from here on an engine may become garbage
             self._adder.drop_due()
             self.stopping = True
             self._stopper.submit(lambda: _end(manager, **how))

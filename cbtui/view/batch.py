@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from rich.style import Style
 
 from cbtui.letters import cell_letter
-from cbtui.sentences import count, idle_reason, limit_name, seconds, unused
+from cbtui.limits import idle_reason, limit_name, unused
+from cbtui.sentences import count, seconds
 from cbtui.view.cells import Panel, Part, Row, RowBuilder, blank, choose, heading
 from cbtui.view.chrome import Hit
 from cbtui.view.scene import Scene

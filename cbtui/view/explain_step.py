@@ -6,6 +6,7 @@ from itertools import chain
 
 from cbtui import sentences
 from cbtui.acks import told
+from cbtui.limits import idle_reason, limit_name
 from cbtui.loglines import log_line
 from cbtui.notes import TOLD, LogEntry
 from cbtui.sentences import count, seconds
@@ -77,9 +78,9 @@ def _limit(scene: Scene, record: StepRecord) -> list[str]:
     if not record.slices:
         return []
     if not record.limit:
-        return [f"Nothing limited it: {sentences.idle_reason(scene, record.decisions)}."]
+        return [f"Nothing limited it: {idle_reason(scene, record.decisions)}."]
     waiter = first_waiter(record.decisions)
-    name = sentences.limit_name(scene, record.limit, ())
+    name = limit_name(scene, record.limit, ())
     if waiter is None:
         return [f"The limit was the {name}."]
     words = sentences.WAITS[waiter.verdict](scene, waiter, "")[0]

@@ -147,27 +147,36 @@ def _torch_comes_with_the_app() -> bool:
 
 
 def memory(size: tuple[int, int], steps: int, say: Say) -> Found:
-    """How memory grows with the steps of a fast engine: while the history fills, and when it is full.
+    """How memory grows in an hour at 100 steps/s, 360,000 steps: an engine of that pace, 32 requests, everything shown.
 
-    An hour at 100 steps/s is 360,000 steps. The history of a smaller limit is full early; what still grows then grows
-    without bound. The figure for an hour is: what 360,000 steps take while the history fills, where its 64 MB are not
-    reached, else the memory of a full history and what grows beside it.
+    Measured are three things: what the process takes more at the end than when 32 requests ran first, with a history
+    that is full at what ``steps`` steps took; what each byte that the history counts takes of the process while it
+    fills; and what still grows when it is full. The rest is multiplication: the bytes up to the limit that it has, and
+    the steps up to an hour. Raises TerminalError when records were missed: their bytes were not.
     """
-    hour, full = 360_000, 64 << 20
-    with Program(size, requests=32, new_tokens=400) as program:
+    hour = 360_000
+    with Program(size, requests=32, new_tokens=400, seconds=0.0085) as program:
         program.until_running(32)
-        samples = _grow(program, steps, say, "history fills")
-        program.ask("limit", bytes=max(1 << 20, int(samples[-1]["history"] * 0.9)))
-        plateau = _grow(program, steps, say, "history is full")
-    rate, kept = _slope(samples, "rss"), _slope(samples, "history")
-    leak = max(0.0, _slope(plateau, "rss"))
-    filling = min(hour, full / kept) if kept else hour
+        filling = _grow(program, steps, say, "history fills")
+        limit, filled = filling[-1]["limit"], filling[-1]["counted"]
+        program.ask("limit", bytes=filled)
+        full = _grow(program, steps, say, "history is full")
+    if full[-1]["missed"]:
+        raise TerminalError(f"{full[-1]['missed']} records were missed")
+    kept, leak = _slope(filling, "counted"), max(0.0, _slope(full, "rss"))
+    ratio = _slope(filling, "rss") / kept
+    grown, passed = full[-1]["rss"] - filling[0]["rss"], full[-1]["step"] - filling[0]["step"]
+    to_come = max(0.0, min(limit - filled, kept * (hour - passed)))
     return {
-        "bytes_per_step": rate,
+        "memory_pace": _slope(filling, "step", "at"),
+        "bytes_per_step": kept * ratio,
         "history_bytes_per_step": kept,
+        "bytes_per_counted": ratio,
         "bytes_per_step_full": leak,
-        "hour_mb": (rate * filling + leak * (hour - filling)) / 1e6,
-        "memory_steps": float(plateau[-1]["step"]),
+        "measured_mb": grown / 1e6,
+        "hour_mb": (grown + to_come * ratio + leak * (hour - passed)) / 1e6,
+        "history_minutes": min(60.0, limit / kept / 100 / 60),
+        "memory_steps": float(passed),
     }
 
 
@@ -182,8 +191,8 @@ def _grow(program: Program, steps: int, say: Say, phase: str) -> list[dict[str, 
     return samples
 
 
-def _slope(samples: Sequence[dict[str, Any]], name: str) -> float:
-    """Growth per step, by least squares over the second half of the samples, when start-up is over."""
+def _slope(samples: Sequence[dict[str, Any]], name: str, per: str = "step") -> float:
+    """Growth per step, by least squares over the later two thirds of the samples, when start-up is over."""
     late = samples[len(samples) // 3 :]
-    steps, values = [s["step"] for s in late], [s[name] for s in late]
+    steps, values = [s[per] for s in late], [s[name] for s in late]
     return statistics.linear_regression(steps, values).slope if len(set(steps)) > 1 else 0.0

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from cbtui import sentences
+from cbtui import limits, sentences
 from cbtui.theme import theme_named
 from cbtui.view.cells import choose, row_text, row_width, width_of
 from cbtui.view.chrome import MAP_VIEWS, ORDERS, Chrome, Loading
@@ -70,7 +70,7 @@ def test_a_pool_of_one_kind_does_not_call_its_blocks_full() -> None:
 def test_a_pause_does_not_change_what_limited_a_plan() -> None:
     for engine in ("running", "held"):
         where = scene(engine=engine)
-        assert where.picture.waiting and sentences.idle_reason(where, ()) == "nobody waits"
+        assert where.picture.waiting and limits.idle_reason(where, ()) == "nobody waits"
 
 
 def test_no_time_is_told_before_there_is_any() -> None:
