@@ -90,5 +90,6 @@ class Series:
         seconds = end - self.time[first]
         if first == last or seconds <= 0:
             return None
-        tokens = sum(max(0, n) for n in self.columns["output"][first:last])
+        made = self.columns["output"][first:last]
+        tokens = sum(made) + made.count(-1)  # steps that were missed stand for nothing
         return Stretch(self.first + first, self.first + last - 1, seconds, tokens)

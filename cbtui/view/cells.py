@@ -123,6 +123,8 @@ def clip(text: str, width: int, ellipsis: str = "…") -> str:
     out, used, room = [], 0, width - width_of(ellipsis)
     if room < 0:
         return text[:width] if text.isascii() else " " * width
+    if text.isascii():
+        return text[:room] + ellipsis
     for char in text:
         size = width_of(char)
         if used + size > room:

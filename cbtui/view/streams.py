@@ -29,11 +29,9 @@ def stream_lines(scene: Scene, story: Story, width: int, rows: int) -> list[list
 def _line(theme: Theme, runs: list[tuple[str, int]], width: int, newest: int, hue: int, *, caret: bool) -> Row:
     row = RowBuilder(width, theme.style("text"))
     row.put(" ")
+    shades = theme.style("text", "token0"), theme.style("text", "token1")
     for text, token in runs:
-        if token == newest:
-            row.put(text, theme.style("bright", "token_new", bold=True))
-        else:
-            row.put(text, theme.style("text", f"token{token % 2}"))
+        row.put(text, shades[token % 2] if token != newest else theme.style("bright", "token_new", bold=True))
     if caret and row.left:
         row.put(theme.glyphs.caret, theme.tile(hue, "text"))
     return row.done()

@@ -182,6 +182,10 @@ class PlanPreview:
     limit: str
     num_tokens: int
 
+    def opened(self) -> "PlanPreview":
+        """The same with plain tuples, see ``StepRecord.opened``."""
+        return PlanPreview(tuple(self.slices), tuple(self.decisions), self.limit, self.num_tokens)
+
 
 @dataclass(frozen=True, slots=True)
 class StepRecord:
@@ -226,6 +230,7 @@ class StepRecord:
         return replace(
             self, slices=tuple(self.slices), decisions=tuple(self.decisions), deltas=tuple(self.deltas),
             changes=tuple(self.changes), outputs=tuple(self.outputs),
+            next=None if self.next is None else self.next.opened(),
         )  # fmt: skip
 
 
