@@ -1,10 +1,7 @@
 """The application: keys and clicks in, one frame out. What the actions do is in ``cbtui.actions``."""
 
-import gc
 import math
 import os
-import sys
-import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -22,7 +19,6 @@ from cbtui.beat import Beat
 from cbtui.commands import ActionProvider
 from cbtui.inquiry import Inquiry
 from cbtui.keys import ACTIONS, BY_ID, keymap
-from cbtui.loader import settled
 from cbtui.looks import all_themes, css_variables
 from cbtui.moment import Moment
 from cbtui.pace import Pace, usual_share
@@ -42,10 +38,6 @@ from cbtui.widgets.terminal import Shown
 TICKS_PER_SECOND = 16
 ANSWERS = 0.5
 """Seconds after a key in which nothing waits for its turn to be drawn: the engine may answer."""
-SWITCH_INTERVAL = 0.001
-"""Seconds after which a busy Python thread must hand over: brings the event loop's lag under a busy engine down."""
-YOUNG = 20_000
-"""Objects made since the last look for garbage, before the next: a frame alone makes thousands, and none in cycles."""
 
 
 class MonitorApp(App[int], inherit_bindings=False):
@@ -175,7 +167,8 @@ class MonitorApp(App[int], inherit_bindings=False):
         self.player.poll()
         if self.want_preview and self.chrome.mode == 1:
             self.session.ask_preview()
-        self._draw(self._ticks, ready)
+        if ready or news or self._ticks % 2:  # what the clock alone changes has time for another beat
+            self._draw(self._ticks, ready)
         if isinstance(self.screen, Dialog) and self.screen.ready:
             self.screen.beat()
         return news or self.session.step_seconds > 0 or self.chrome is not shown
@@ -289,25 +282,3 @@ class MonitorApp(App[int], inherit_bindings=False):
 def _own(group: Any) -> list[str]:
     """Names of the actions a group carries out."""
     return [name for name in BY_ID if callable(getattr(group, name, None))]
-
-
-def run_monitor(launch: LaunchOptions, make_app: Callable[[LaunchOptions], MonitorApp] = MonitorApp) -> int:
-    """Runs the monitor until it is quit. Returns the exit code. ``make_app`` builds the application.
-
-    A thread that does not come back in time (a long step, a download) cannot keep the program: the process then ends
-    here, without the interpreter's own shutdown, which would pull the floor from under such a thread.
-    """
-    sys.setswitchinterval(SWITCH_INTERVAL)
-    gc.set_threshold(YOUNG, *gc.get_threshold()[1:])
-    named = None if launch.load_named is None else settled(launch.load_named)
-    app = make_app(replace(launch, load=settled(launch.load), load_named=named))
-    try:
-        code = app.run()
-    finally:
-        gc.freeze()  # stopping the engine collects garbage; at the end of the program that is time for nothing
-        app.session.close()
-    if threading.active_count() > 1:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code or 0)
-    return code or 0

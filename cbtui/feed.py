@@ -64,8 +64,9 @@ class Feed:
             return True
         if not (due or len(records) >= BACKLOG or self._presses(records)):
             return False
-        for record in self._shown(records):
-            self.state.apply(record)
+        shown = self._shown(records)
+        self.state.extend(shown)
+        for record in shown:
             self._after = record.step
             self._hear(record)
         return bool(records)

@@ -4,7 +4,6 @@ import sys
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 from cbtui.checks import Checks
 from cbtui.history import History
@@ -17,9 +16,17 @@ from cbtui.series import Series
 from cbtui.stories import Event, Story, TextSource
 from cbtui.text import clean, plain_error
 from cbtui.theme import HueBook
-from engine.core.observe import CommandAck, Decision, Keyframe, PlanPreview, RequestInfo, StepRecord, Verdict
+from engine.core.observe import (
+    CommandAck,
+    Decision,
+    Keyframe,
+    PlanPreview,
+    RequestInfo,
+    SequenceChange,
+    StepRecord,
+    Verdict,
+)
 from engine.core.packed import rows_of
-from engine.core.request import FinishReason, RequestStatus
 
 KEPT_STORIES = 200
 DECODE = Verdict.DECODE
@@ -83,47 +90,18 @@ class Ledger:
         """The oldest step ``at`` can show."""
         return self.history.oldest if self.history.oldest is not None else self.picture.step
 
-    def extend(self, records: Iterable[StepRecord]) -> None:
-        for record in records:
-            self.apply(record)
-
-    def resync(self, keyframe: Keyframe) -> None:
-        """Start again from a keyframe after records were missed; stories and history stay, with a gap noted."""
-        missed = keyframe.step - self.picture.step
-        self.picture = Picture(keyframe)
-        self._phases.clear()
-        if missed > 0:
-            self.log.append(LogEntry(keyframe.step, "missed", a=missed))
-        self._begin(keyframe)
-        for story in self.stories.values():
-            if story.key >= 0 and story.ended < 0 and story.key not in keyframe.sequences:
-                self._end(story, keyframe.step, keyframe.time)
-
-    def begin_engine(self, keyframe: Keyframe) -> None:
-        """Another engine goes on: its pool is empty and its steps follow. Stories and kept steps stay."""
-        for story in self.stories.values():
-            if story.key >= 0 and story.ended < 0:
-                if story.change is not None:
-                    story.change = replace(
-                        story.change, status=RequestStatus.FAILED, place="done", finish_reason=FinishReason.STOPPED
-                    )
-                self._end(story, self.step, self.picture.time)
-        self.picture = Picture(keyframe)
-        self.planned = None
-        self._phases.clear()
-        self._past = []
-        self.lives.clear()
-        self.memo.clear()
-        self.border = keyframe.step
-        self.marks.append(Mark(keyframe.step, "N"))
-        self.log.append(LogEntry(keyframe.step, "engine", a=self.picture.num_blocks, b=self.picture.page_size))
-        self._begin(keyframe)
+    def extend(self, records: Sequence[StepRecord]) -> None:
+        """Fold some records in, see ``apply``; what the next one replaces is not even made."""
+        for record, after in zip(records, [*records[1:], None], strict=True):
+            self._take(record, after is not None and _replaces(after, record))
 
     def apply(self, record: StepRecord) -> None:
-        """Fold one record in. Records come in step order; use ``resync`` where some are missing.
+        """Fold one record in. Records come in step order; use ``resync`` where some are missing."""
+        self._take(record, False)
 
-        Most records are decodes of everybody, and many come between two frames: what such a step does not need is not
-        made, and the records themselves are only opened where they are looked at.
+    def _take(self, record: StepRecord, replaced: bool) -> None:
+        """Most records are decodes of everybody, and many come between two frames: they are only opened where somebody
+        looks, and of those that are ``replaced`` by the one after them nobody sees the new values of sequences.
         """
         end_time = record.time + record.spans.total
         self.pauses.take(record)
@@ -131,7 +109,8 @@ class Ledger:
             self._arrive(info, record.step, record.time)
         for ack in record.commands:
             self._take_command(ack, record)
-        changes, decisions = tuple(record.changes), tuple(record.decisions)
+        changes: tuple[SequenceChange, ...] = () if replaced else tuple(record.changes)
+        decisions: tuple[Decision, ...] = () if replaced else tuple(record.decisions)
         self.picture.apply(record, changes, decisions)
         special = self._take_decisions(decisions, record)
         slices = rows_of(record.slices)
@@ -151,6 +130,8 @@ class Ledger:
         note_lives(self.lives, record)
         self._take_series(record, slices)
         if self.history.append(record):
+            if replaced:
+                self.picture.renew(record.changes, record.decisions)
             self.history.begin(self.picture.keyframe())
             self._forget()
 
@@ -298,3 +279,13 @@ class Ledger:
             self.stories[key].wraps.clear()
         for key in ended[: max(0, len(ended) - KEPT_STORIES)]:
             del self.stories[key]
+
+
+def _replaces(after: StepRecord, record: StepRecord) -> bool:
+    """Whether a record is plain decodes, and the one after it says everything anew that it says of sequences."""
+    decided = rows_of(record.decisions)
+    return (
+        all(verdict is DECODE for _, verdict, _, _ in decided)
+        and [row[0] for row in decided] == [row[0] for row in rows_of(after.decisions)]
+        and [row[0] for row in rows_of(record.changes)] == [row[0] for row in rows_of(after.changes)]
+    )

@@ -1,10 +1,14 @@
 """What the screen knows: the engine's records folded into one picture, and what is remembered of every request."""
 
+from dataclasses import replace
+
 from cbtui.ledger import Ledger
+from cbtui.notes import LogEntry, Mark
 from cbtui.picture import Picture
 from cbtui.series import Stretch
 from cbtui.stories import Story, TextSource
-from engine.core.observe import PlanPreview, StepRecord
+from engine.core.observe import Keyframe, PlanPreview, StepRecord
+from engine.core.request import FinishReason, RequestStatus
 
 __all__ = ["MonitorState", "TextSource"]
 
@@ -15,7 +19,39 @@ RATE_WINDOW = 2.0
 
 
 class MonitorState(Ledger):
-    """Answers questions about the present and the past; see ``Ledger`` for what is there."""
+    """Goes on after a gap or with another engine, and answers questions; see ``Ledger`` for what is there."""
+
+    def resync(self, keyframe: Keyframe) -> None:
+        """Start again from a keyframe after records were missed; stories and history stay, with a gap noted."""
+        missed = keyframe.step - self.picture.step
+        self.picture = Picture(keyframe)
+        self._phases.clear()
+        if missed > 0:
+            self.log.append(LogEntry(keyframe.step, "missed", a=missed))
+        self._begin(keyframe)
+        for story in self.stories.values():
+            if story.key >= 0 and story.ended < 0 and story.key not in keyframe.sequences:
+                self._end(story, keyframe.step, keyframe.time)
+
+    def begin_engine(self, keyframe: Keyframe) -> None:
+        """Another engine goes on: its pool is empty and its steps follow. Stories and kept steps stay."""
+        for story in self.stories.values():
+            if story.key >= 0 and story.ended < 0:
+                if story.change is not None:
+                    story.change = replace(
+                        story.change, status=RequestStatus.FAILED, place="done", finish_reason=FinishReason.STOPPED
+                    )
+                self._end(story, self.step, self.picture.time)
+        self.picture = Picture(keyframe)
+        self.planned = None
+        self._phases.clear()
+        self._past = []
+        self.lives.clear()
+        self.memo.clear()
+        self.border = keyframe.step
+        self.marks.append(Mark(keyframe.step, "N"))
+        self.log.append(LogEntry(keyframe.step, "engine", a=self.picture.num_blocks, b=self.picture.page_size))
+        self._begin(keyframe)
 
     def at(self, step: int) -> Picture:
         """The picture after ``step``, or after the nearest kept step. Past ones are not to be changed."""

@@ -163,19 +163,23 @@ class Picture:
             self.sequences.pop(key, None)
         self._gone = []
         deltas = self._enter(record)
-        for change in record.changes if changes is None else changes:
+        self.renew(record.changes if changes is None else changes, record.decisions if decisions is None else decisions)
+        self.waiting, self.num_waiting = record.waiting, max(record.num_waiting, len(record.waiting))
+        self.step, self.time, self.counters = record.step, record.time, record.counters
+        self._note_moves(deltas)
+
+    def renew(self, changes: Iterable[SequenceChange], decisions: Iterable[Decision]) -> None:
+        """Gives sequences their new values and decisions."""
+        for change in changes:
             live = self.sequences.get(change.seq)
             if live is not None:
                 live.change = change
                 if live.is_gone:
                     self._gone.append(change.seq)
-        for decision in record.decisions if decisions is None else decisions:
+        for decision in decisions:
             live = self.sequences.get(decision.seq)
             if live is not None:
                 live.decision = decision
-        self.waiting, self.num_waiting = record.waiting, max(record.num_waiting, len(record.waiting))
-        self.step, self.time, self.counters = record.step, record.time, record.counters
-        self._note_moves(deltas)
 
     def _note_moves(self, deltas: Iterable[BlockDelta]) -> None:
         moves = Moves()

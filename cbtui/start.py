@@ -69,8 +69,8 @@ def launch(
 
     With a ``scenario`` and no model of the person's choice, the scenario's own is loaded.
     """
-    from cbtui.app import run_monitor
     from cbtui.launch import LaunchOptions
+    from cbtui.run import run_monitor
 
     prompts = requests_of(choices)
     if not all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)):

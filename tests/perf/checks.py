@@ -142,7 +142,7 @@ def first_frame(size: tuple[int, int], model: str | None, say: Say) -> Found:
 
 def _torch_comes_with_the_app() -> bool:
     """Whether what is imported before the first frame pulls torch in."""
-    code = "import sys, cbtui.cli, cbtui.start, cbtui.app; sys.exit('torch' in sys.modules)"
+    code = "import sys, cbtui.cli, cbtui.start, cbtui.run; sys.exit('torch' in sys.modules)"
     return subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode != 0
 
 

@@ -23,8 +23,9 @@ from typing import Any
 
 import psutil
 
-from cbtui.app import MonitorApp, run_monitor
+from cbtui.app import MonitorApp
 from cbtui.launch import LaunchOptions
+from cbtui.run import run_monitor
 
 BEAT = 0.02
 """Seconds between two looks at how late the event loop is."""

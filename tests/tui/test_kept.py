@@ -1,8 +1,9 @@
-"""What is kept from one frame to the next shows the same as drawing all of it anew."""
+"""Shortcuts of frames and records lead to the same as going all the way."""
 
 import random
 from typing import Any
 
+from cbtui.model import MonitorState
 from cbtui.picture import Picture
 from cbtui.theme import theme_named
 from cbtui.view.chrome import MAP_VIEWS, Chrome
@@ -75,3 +76,22 @@ def test_cells_of_the_graphs_are_taken_over_only_when_they_are_full() -> None:
         assert peaks(scene, cols, name)[:-1] == anew[:-1]
 
     rush_hour(on_step=look)
+
+
+def test_many_records_at_once_leave_the_same_as_one_after_the_other() -> None:
+    """Also where a keyframe of the history falls between them."""
+    draw, rig = random.Random(3), rush_hour()
+    state = MonitorState(rig.start, text=rig.words)
+    records = list(rig.records)
+    while records:
+        size = draw.choice((1, 2, 5, 40))
+        state.extend(records[:size])
+        del records[:size]
+    assert state.picture.keyframe() == rig.state.picture.keyframe()
+    assert state.stories.keys() == rig.state.stories.keys()
+    for key, story in rig.state.stories.items():
+        for name in ("change", "decision", "phases", "events", "tokens", "token_steps", "ended", "peak_blocks"):
+            assert getattr(state.stories[key], name) == getattr(story, name), (key, name)
+    assert (state.marks, state.log) == (rig.state.marks, rig.state.log)
+    for step in range(state.oldest, state.step, 7):
+        assert state.at(step).keyframe() == rig.state.at(step).keyframe()
