@@ -15,6 +15,7 @@ from engine.run.batch import Batch
 from engine.run.buffers import Inputs
 from engine.run.facts import layer_places
 from engine.run.kv_store import KVStore
+from engine.run.sampler import Draw
 from engine.run.shapes import DECODE, VARLEN, Shapes
 
 Progress = Callable[[int, int], None]
@@ -25,7 +26,8 @@ class Forward(Protocol):
     """The model over one batch: writes keys and values, returns logits [sampling rows, vocabulary].
 
     A forward pass holds the model from its construction on; ``close`` gives it back as it was found, ``take`` takes it
-    again. One that finds the largest logits on its way leaves them in ``greedy``, see ``Sampler.sample``.
+    again. One that finds the largest logits on its way leaves them in ``greedy``, and one that can draw tokens from its
+    logits better than PyTorch has ``draw``, see ``Sampler.sample``.
 
     Attributes:
         batch_device: where batches are to be built.
@@ -35,6 +37,9 @@ class Forward(Protocol):
 
     @property
     def greedy(self) -> torch.Tensor | None: ...
+
+    @property
+    def draw(self) -> Draw | None: ...
 
     def stage(self, batch: Batch, /) -> Any:
         """The host's preparations. What is returned has ``fill``, as a batch has, and is then given to the call."""
@@ -71,6 +76,7 @@ class ModulesForward:
         shapes: Shapes | None = None,
     ) -> None:
         self.greedy: torch.Tensor | None = None
+        self.draw: Draw | None = None
         self.batch_device = store.keys[0].device
         self._model, self._store = model, store
         self._layout, self._shapes = layout, shapes

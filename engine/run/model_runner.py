@@ -108,7 +108,7 @@ class ModelRunner:
         logits = self._forward(step.staged)
         if step.job is None:
             return Ticket()
-        sampled = self._sampler.sample(logits, step.job, self._forward.greedy)
+        sampled = self._sampler.sample(logits, step.job, self._forward.greedy, self._forward.draw)
         self._carried[upload(step.rows, self._carried.device)] = sampled.tokens
         return Ticket(step.job, *_to_host(sampled))
 

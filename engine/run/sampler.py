@@ -1,6 +1,7 @@
 """From logits to tokens: every row by its own parameters, in one pass, without touching rows that need nothing."""
 
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import torch
 
@@ -44,6 +45,18 @@ class SampleJob:
     params: list[SamplingParams] = field(default_factory=list)
     keys: list[tuple[int, int]] = field(default_factory=list)
     wanted: dict[int, int] = field(default_factory=dict)
+
+
+class Draw(Protocol):
+    """Draws a token from each of some rows of logits [rows, vocabulary]; params and keys run parallel to ``rows``.
+
+    Returns:
+        int64 [len(rows)]; any token for a row whose largest logit is not finite.
+    """
+
+    def __call__(
+        self, logits: torch.Tensor, rows: list[int], params: list[SamplingParams], keys: list[tuple[int, int]], /
+    ) -> torch.Tensor: ...
 
 
 @dataclass(slots=True)
@@ -104,7 +117,9 @@ class Sampler:
                 job.edits = Edits()
             job.edits.add(index, row.rules, row.seq.tokens, piece.position)
 
-    def sample(self, logits: torch.Tensor, job: SampleJob, greedy: torch.Tensor | None = None) -> Sampled:
+    def sample(
+        self, logits: torch.Tensor, job: SampleJob, greedy: torch.Tensor | None = None, draw: Draw | None = None
+    ) -> Sampled:
         """Draw a token for each row.
 
         Args:
@@ -112,6 +127,7 @@ class Sampler:
             job: from ``prepare``, for the same rows.
             greedy: int64 [rows], the lowest index of each row's largest logit, -1 for a row that is not finite, where
                 whoever computed the logits knows it already.
+            draw: draws instead of PyTorch.
         """
         wanted = upload(list(job.wanted), logits.device) if job.wanted else None
         raw = None if wanted is None else logits[wanted].float().log_softmax(-1)
@@ -124,9 +140,7 @@ class Sampler:
             faults[rows] = torch.where(faults[rows] == SOUND, changed * NOTHING_LEFT, faults[rows])
         if job.drawn:
             rows = upload(job.drawn, logits.device)
-            # A row that has failed already is drawn from zeros, which keeps the arithmetic quiet.
-            scores = logits[rows].float().masked_fill_((faults[rows] != SOUND)[:, None], 0.0)
-            tokens[rows] = draw(scores, job.params, job.keys)
+            tokens[rows] = (draw or draw_rows)(logits, job.drawn, job.params, job.keys)
         if raw is None or wanted is None:
             return Sampled(tokens, faults)
         chosen = raw.gather(1, tokens[wanted, None]).squeeze(1)
@@ -144,6 +158,16 @@ def _largest(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """The lowest index of each row's largest logit, and NOT_FINITE where that is no number (else SOUND)."""
     peak, tokens = logits.max(dim=-1)
     return tokens, (~peak.isfinite()).long() * NOT_FINITE
+
+
+def draw_rows(
+    logits: torch.Tensor, rows: list[int], params: list[SamplingParams], keys: list[tuple[int, int]]
+) -> torch.Tensor:
+    """See ``Draw``."""
+    scores = logits[upload(rows, logits.device)].float()
+    # A row that has failed is drawn from zeros, which keeps the arithmetic quiet.
+    failed = ~scores.amax(-1, keepdim=True).isfinite()
+    return draw(scores.masked_fill_(failed, 0.0), params, keys)
 
 
 def draw(scores: torch.Tensor, params: list[SamplingParams], keys: list[tuple[int, int]]) -> torch.Tensor:
@@ -228,6 +252,7 @@ def _draw_sorted(
     limit = upload([[p.top_k if 0 < p.top_k < width else width] for p in params], device)
     limited = upload([[0 < p.top_k < width] for p in params], device)
     keep = ~limited | (best >= best.gather(1, limit - 1))
+    tied = (limited & keep[:, -1:]).squeeze(1)  # more may tie with the last of top-k, and count for the shares
     # With top-k the nucleus is taken of what top-k left.
     share = best.masked_fill(~keep, float("-inf")).softmax(-1)
     if shares is not None:
@@ -240,4 +265,4 @@ def _draw_sorted(
     min_p = upload([[p.min_p] for p in params], device)
     keep &= (best >= best[:, :1] + min_p.log()) | (min_p <= 0)
     winner = gumbel(keys, ids).add_(best).masked_fill_(~keep, float("-inf")).argmax(-1, keepdim=True)
-    return ids.gather(1, winner).squeeze(1), ~keep[:, -1] | best[:, -1].isneginf()
+    return ids.gather(1, winner).squeeze(1), ~(keep[:, -1] | tied) | best[:, -1].isneginf()

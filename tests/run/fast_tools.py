@@ -8,7 +8,7 @@ import pytest
 
 from engine.core.groups import group_layers
 from engine.core.layout import CacheLayout
-from engine.core.request import Request
+from engine.core.request import Request, SamplingParams
 from engine.run.batch import Batch
 from engine.run.facts import inspect_model
 from engine.run.fast.build import BuildError, load_kernels
@@ -61,6 +61,7 @@ def run(
     page_size: int = 4,
     blocks: int = 300,
     host_blocks: int = 0,
+    sampling: SamplingParams | None = None,
     **options: Any,
 ) -> tuple[list[list[int]], dict[str, Any]]:
     """The new tokens of every prompt with one kind of forward pass, and the sequences by name."""
@@ -68,7 +69,8 @@ def run(
     layout = CacheLayout(page_size, group_layers(facts.windows), blocks, host_blocks)
     store = KVStore(layout, facts)
     forward = choose_forward(model, wanted).make(layout, store, "sdpa")
-    requests = [Request(f"r{i}", tuple(prompt), max_new_tokens=new) for i, prompt in enumerate(prompts)]
+    how = sampling or SamplingParams()
+    requests = [Request(f"r{i}", tuple(prompt), max_new_tokens=new, sampling=how) for i, prompt in enumerate(prompts)]
     ended = drive(
         model,
         requests,

@@ -12,6 +12,7 @@ from torch import Tensor
 from engine.core.layout import CacheLayout
 from engine.run.batch import Batch
 from engine.run.fast.borrowed import Borrowed
+from engine.run.fast.drawing import Drawing
 from engine.run.fast.packing import PackedWeight, Packer
 from engine.run.fast.spec import LayerSpec, read_spec
 from engine.run.fast.team import Team
@@ -65,6 +66,7 @@ class NativeForward:
     Attributes:
         greedy: int64 [sampling rows] of the last step, None before it: the lowest index of each row's largest logit,
             -1 where a logit is not finite.
+        draw: draws tokens from the logits of a step.
     """
 
     def __init__(self, model: Any, library: ctypes.CDLL, layout: CacheLayout, store: KVStore) -> None:
@@ -88,6 +90,7 @@ class NativeForward:
         self._rotary: list[Tensor] = []
         self._borrowed = Borrowed(self._source)
         self._team = Team(self._library)
+        self.draw = Drawing(self._library, self._team)
         self._packer = Packer(self._library, self._borrowed, self._team)
         self._kept: list[Any] = []  # what the raw pointers below point into
         self._layers = (_Layer * len(spec.layers))()

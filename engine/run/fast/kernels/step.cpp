@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 #endif
 #include "decoder.h"
+#include "draw.h"
 
 extern "C" {
 
@@ -23,6 +24,21 @@ void dismiss(Team* team) { delete team; }
 int32_t forward(const Model* model, const Batch* batch, Team* team) {
     try {
         Step<ELEMENT>(*model, *batch, *team).run();
+    } catch (const std::bad_alloc&) {
+        return 1;
+    }
+    return 0;
+}
+
+// One token for each of `count` rows of n logits; rows lie `stride` apart. 0, or 1 when there was no memory.
+int32_t draw(const float* logits, int64_t stride, int32_t n, const Draw* draws, int32_t count, int64_t* tokens, Team* team) {
+    const size_t bytes = (DrawBuffers::bytes(n) + 63) / 64 * 64;
+    try {
+        char* memory = team->room(bytes * team->size);
+        team->run([&](Worker& w) {
+            DrawBuffers buffers(memory + w.index * bytes, n);
+            w.each(count, [&](int i) { tokens[i] = Drawing(draws[i], logits + draws[i].row * stride, n, buffers).token(); });
+        });
     } catch (const std::bad_alloc&) {
         return 1;
     }

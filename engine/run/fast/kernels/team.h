@@ -50,8 +50,22 @@ class Team {
         meet();
     }
 
+    // Memory kept for the next caller; what was in it is gone when it grows.
+    char* room(size_t bytes) {
+        if (bytes > held) {
+            kept.reset();
+            held = 0;
+            kept.reset((char*)aligned_alloc(64, (bytes + 63) / 64 * 64));
+            if (!kept) throw std::bad_alloc();
+            held = bytes;
+        }
+        return kept.get();
+    }
+
   private:
     friend struct Worker;
+    std::unique_ptr<char, void (*)(void*)> kept{nullptr, free};
+    size_t held = 0;
     std::atomic<int> next[3] = {};  // this phase, the next (being reset), the one before (perhaps still being read)
     alignas(64) std::atomic<int> calls{0};
     alignas(64) std::atomic<int> arrived{0};
