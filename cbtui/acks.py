@@ -1,8 +1,8 @@
 """What became of a command, as a sentence."""
 
-import re
 from collections.abc import Callable
 
+from cbtui.text import unnamed
 from engine.core.observe import CommandAck
 
 UNTIL = {
@@ -32,7 +32,7 @@ def told(
     """
     if not ack.accepted:
         what = f"{ack.kind.replace('_', ' ')} {name_of(ack.target)}".strip()
-        reason = re.sub(r"^request '[^']*': ", "", ack.detail)
+        reason = unnamed(ack.detail)
         return f"{what} refused: {reason}"
     detail = named(ack.detail)
     if ack.kind == "pause":

@@ -10,6 +10,7 @@ from cbtui.loader import Post
 from cbtui.prompts import encode
 from cbtui.stories import Story
 from cbtui.submit import submit
+from cbtui.text import unnamed
 from cbtui.work import Worker
 from engine.core.errors import RequestError
 
@@ -66,7 +67,7 @@ class Adder:
         name = f"refused-{self._refusals}"
         self._remember(name, replace(spec, copies=1, request_id=None))
         self._refused(name, reason)
-        self._say(f"not added: {reason}", "error")
+        self._say(f"not added: {unnamed(reason)}", "error")
 
     def _remember(self, request_id: str, spec: RequestSpec) -> None:
         self._specs[request_id] = spec

@@ -12,10 +12,10 @@ from cbtui.loader import warm_up
 from cbtui.options import Choices, OptionError
 from cbtui.prompts import encode
 from cbtui.sentences import count
-from cbtui.show import LoadLine, StatusLine, tell_cut, tell_loaded, unnamed
+from cbtui.show import LoadLine, StatusLine, tell_cut, tell_loaded
 from cbtui.start import ask_fetch, load_model, plan_engine, requests_of
 from cbtui.submit import submit
-from cbtui.text import plain_error
+from cbtui.text import plain_error, unnamed
 from engine.core.errors import EngineError, RequestError
 from engine.core.request import FinishReason, GenerationOutput
 

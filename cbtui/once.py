@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 from cbtui.headless import FAILED, OK, prompt_ids
 from cbtui.options import Choices
 from cbtui.sentences import count
-from cbtui.show import LoadLine, StatusLine, tell_cut, tell_loaded, unnamed
+from cbtui.show import LoadLine, StatusLine, tell_cut, tell_loaded
 from cbtui.start import ask_fetch, load_model, requests_of
+from cbtui.text import unnamed
 from engine.core.errors import EngineError
 
 if TYPE_CHECKING:

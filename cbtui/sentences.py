@@ -4,6 +4,7 @@ import re
 
 from cbtui.picture import Live
 from cbtui.stories import Story
+from cbtui.text import unnamed
 from cbtui.view.scene import Scene
 from engine.core.observe import Decision, Verdict
 from engine.core.request import FinishReason
@@ -83,7 +84,7 @@ def why(scene: Scene, story: Story) -> Wordings:
 
 def refusal(text: str) -> Wordings:
     """Why a request was turned away, in as much detail as there is room for."""
-    text = re.sub(r"^request '[^']*': ", "", text)
+    text = unnamed(text)
     shorter = re.split(r"[,;:] ", text)
     return tuple(dict.fromkeys((f"refused: {text}", text, f"refused: {', '.join(shorter[:2])}", ", ".join(shorter[:2]),
                                 f"refused: {shorter[0]}", shorter[0])))  # fmt: skip

@@ -1,6 +1,5 @@
 """What commands without the monitor say on standard error: progress on a terminal, and notes about what was decided."""
 
-import re
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Self, TextIO
@@ -78,8 +77,3 @@ def tell_cut(specs: Sequence[RequestSpec], prompts: Sequence[Sequence[int]], lim
         f"positions{others}",
         file=sys.stderr,
     )
-
-
-def unnamed(refusal: str | None) -> str:
-    """A refusal without the request's name in front: the line it goes into says which one it is."""
-    return re.sub(r"^request '[^']*': ", "", refusal or "")

@@ -131,3 +131,8 @@ class Wrap:
 def plain_error(text: str) -> str:
     """An error as a person reads it: the class in front says nothing that the words behind it do not."""
     return re.sub(r"^(?:RuntimeError|EngineError|ValueError): (?=\S+ \S)", "", text)
+
+
+def unnamed(refusal: str | None) -> str:
+    """A refusal without the request's name in front: what it stands beside says which one it is."""
+    return re.sub(r"^request '[^']*': ", "", refusal or "")

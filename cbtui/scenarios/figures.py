@@ -5,7 +5,6 @@
 ``--``.
 """
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -15,6 +14,7 @@ from typing import Any
 from cbtui.model import MonitorState
 from cbtui.picture import Live, Picture
 from cbtui.stories import Story
+from cbtui.text import unnamed
 from cbtui.view.scene import margin_blocks
 
 TEXT_CELLS = 28
@@ -218,7 +218,7 @@ REQUEST: Mapping[str, Callable[[Sight, Story], Any]] = {
     "output": lambda s, r: r.output_at(s.picture.step),
     "text": _written,
     "arrived": lambda s, r: r.arrived,
-    "refusal": lambda s, r: re.sub(r"^request '[^']*': ", "", r.refusal) or None,
+    "refusal": lambda s, r: unnamed(r.refusal) or None,
     "computed": _change("computed"),
     "cached": _change("cached_tokens"),
     "recomputed": _change("recomputed"),

@@ -144,7 +144,7 @@ async def test_duplicate_cancel_and_undo(tmp_path):
 async def test_a_refused_request_stays_in_sight_and_can_be_changed(tmp_path):
     async with playing(tmp_path) as play:
         def refuse(ids, **wanted):
-            raise RequestError(f"needs {len(ids)} blocks, the pool has 48")
+            raise RequestError(f"request 'req_0': needs {len(ids)} blocks, the pool has 48")
 
         taken, play.manager.add_request = play.manager.add_request, refuse
         await play.press("a")

@@ -19,7 +19,7 @@ LONG = "E joined in the same way: 14 tokens in this batch, 12 of them prompt, an
 SHORT = "E joined: 14 tokens in this batch, and nobody waited for it"
 LINE = CaptionLine(4, 5, (LONG, SHORT), ("space goes on  x leave", "space goes on"))
 REFUSED = (
-    "not added: request 'K': can never fit: 6173 tokens need 386 blocks of 16 tokens, but the pool has 304: "
+    "not added: can never fit: 6173 tokens need 386 blocks of 16 tokens, but the pool has 304: "
     "shorten it or give the cache more blocks"
 )
 
