@@ -1,12 +1,12 @@
-"""What was said last: beside the keys where that leaves room for some of them, else on rows of its own above them."""
+"""What was said last: beside the keys where help and the way out keep their place, else on rows of its own above."""
 
 from cbtui.theme import Theme
 from cbtui.view.cells import Panel, RowBuilder, width_of, wrap_at_most
 from cbtui.view.chrome import Chrome
 
 GROUND = "panel"
-KEYS_KEPT = 16
-"""Cells of the key bar a notice leaves: the help and the way out."""
+KEPT = ("help", "quit")
+"""Actions whose keys stay in sight whatever is said."""
 MOST_ROWS = 4
 
 
@@ -18,8 +18,16 @@ def notice_rows(chrome: Chrome, width: int, height: int) -> int:
 
 
 def beside_keys(chrome: Chrome, width: int) -> bool:
-    """Whether the notice fits into the row of the keys."""
-    return width_of(chrome.notice) + 4 + KEYS_KEPT <= width
+    """Whether the notice fits into the row of the keys, and leaves those there that must stay."""
+    return width_of(chrome.notice) + 4 + _kept(chrome) <= width
+
+
+def _kept(chrome: Chrome) -> int:
+    """Cells of the keys up to the last one that must stay: what matters more is there as well."""
+    least = min((hint.priority for hint in chrome.keys if hint.action in KEPT), default=None)
+    if least is None:
+        return 0
+    return sum(width_of(f"{hint.keys} {hint.label}") + 2 for hint in chrome.keys if hint.priority >= least)
 
 
 def notice(chrome: Chrome, theme: Theme, width: int, rows: int) -> Panel:

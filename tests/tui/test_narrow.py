@@ -87,6 +87,16 @@ def test_a_notice_is_seen_to_its_end_and_leaves_the_keys(size: tuple[int, int]) 
         assert "? keys" in lines[-1] and "q quit" in lines[-1]
 
 
+@pytest.mark.parametrize("past", [None, 300])
+@pytest.mark.parametrize("width", range(40, 130, 7))
+def test_no_notice_takes_the_place_of_help_and_the_way_out(width: int, past: int | None) -> None:
+    now = Situation(kept=300, selected="Q", past=past, scenario="A", played=True)
+    for notice in ("B queued at step 20", "step 300 is A; M shows the difference to the step you look at"):
+        chrome = replace(busy_chrome(), keys=keybar.hints(now, 1, keymap()), past=past, notice=notice)
+        lines = screen_text(compose(rush().state, chrome, DARK, width, 24).rows).splitlines()
+        assert "? keys" in lines[-1] and "q quit" in lines[-1] and notice in words_of(lines[-4:])
+
+
 def test_a_short_notice_stands_beside_the_keys_and_moves_nothing() -> None:
     calm, told = shown(80, 24), shown(80, 24, notice="step 300 is A; M shows the difference")
     assert told[:-1] == calm[:-1]
