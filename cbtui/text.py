@@ -94,8 +94,23 @@ class Wrap:
     def feed(self, piece: str, token: int) -> None:
         """Append the (cleaned) text of a token."""
         self.tokens += 1
+        if piece and piece.isascii() and NEWLINE not in piece and self._used + len(piece) <= self.width:
+            self._whole(piece, token)
+            return
         for char in piece.replace(NEWLINE, self.newline):
             self._char(char, token)
+
+    def _whole(self, piece: str, token: int) -> None:
+        """A piece of plain characters for which there is room: as ``_char`` for each of them."""
+        line = self.lines[-1]
+        if line and line[-1][1] == token:
+            line[-1] = (line[-1][0] + piece, token)
+        else:
+            line.append((piece, token))
+        self._used += len(piece)
+        space = piece.rfind(" ")
+        if space >= 0:
+            self._break = (len(line) - 1, len(line[-1][0]) - len(piece) + space + 1)
 
     def _char(self, char: str, token: int) -> None:
         size = char_width(char)

@@ -1,5 +1,6 @@
 """Hostile text: nothing of it reaches the terminal, widths are counted, growing text is not wrapped again."""
 
+import random
 import unicodedata
 
 import pytest
@@ -79,3 +80,18 @@ def test_every_run_knows_its_token() -> None:
 )
 def test_a_chat_prompt_is_shown_as_what_was_asked(prompt, gist):
     assert asked(prompt) == gist
+
+
+def test_whole_pieces_break_where_single_characters_do() -> None:
+    """A piece that has room on its line is put there at once; wherever pieces end, the lines are the same."""
+    draw = random.Random(1)
+    for _ in range(300):
+        width = draw.randint(1, 14)
+        whole, single, token = Wrap(width, "¶"), Wrap(width, "¶"), 0
+        for _ in range(30):
+            piece = "".join(draw.choice("ab  c\n東é") for _ in range(draw.randint(0, 5)))
+            token += draw.random() < 0.8
+            whole.feed(piece, token)
+            for char in piece.replace("\n", "¶"):
+                single._char(char, token)
+            assert whole.lines == single.lines
