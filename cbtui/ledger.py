@@ -29,6 +29,11 @@ from engine.core.observe import (
 from engine.core.packed import rows_of
 
 KEPT_STORIES = 200
+HISTORY_BYTES = 40 << 20
+"""What is kept of the steps: with all that is kept beside them, stories and the engine's own last records, a program
+that runs for long stays under 80 MB more than at its start."""
+NUMBERS = 72
+"""Bytes of the place in its list of a mark or a line of the log, and of the two numbers it usually holds for itself."""
 DECODE = Verdict.DECODE
 
 
@@ -48,7 +53,9 @@ class Ledger:
         history: kept steps. text: how token ids are read; may be set once, before the first record.
     """
 
-    def __init__(self, keyframe: Keyframe, *, text: TextSource | None = None, history_bytes: int = 64 << 20) -> None:
+    def __init__(
+        self, keyframe: Keyframe, *, text: TextSource | None = None, history_bytes: int = HISTORY_BYTES
+    ) -> None:
         self.text = text
         self.picture = Picture(keyframe)
         self.history = History(history_bytes)
@@ -258,8 +265,8 @@ class Ledger:
     @property
     def beside(self) -> int:
         """Bytes kept of the steps in the history, beside it."""
-        entries = sum(len(kept) * sys.getsizeof(kept[0]) for kept in (self.marks, self.log) if kept)
-        return self.series.size + entries + 8 * (len(self.marks) + len(self.log))
+        entries = sum(len(kept) * (sys.getsizeof(kept[0]) + NUMBERS) for kept in (self.marks, self.log) if kept)
+        return self.series.size + entries
 
     def _forget(self) -> None:
         """Drop the oldest steps when more is kept than may be, what belongs to them, and the oldest ended stories."""

@@ -17,6 +17,8 @@ Found = dict[str, float]
 ENGINE_THREAD = "continuous-batching"
 OURS = (ENGINE_THREAD, "probe", "feeder")
 """Threads that are not the monitor's."""
+SMALL_HISTORY = 1 << 20
+"""Bytes after which a history is full while memory is measured."""
 NOTICE = 6.0
 """Seconds after which the last notice has gone."""
 MODES = (("4", ("TIMELINE", "peak", "waited")), ("6", ("effect", "max_batch_tokens")), ("1", ("KV BLOCKS", "BATCH")))
@@ -147,36 +149,36 @@ def _torch_comes_with_the_app() -> bool:
 
 
 def memory(size: tuple[int, int], steps: int, say: Say) -> Found:
-    """How memory grows in an hour at 100 steps/s, 360,000 steps: an engine of that pace, 32 requests, everything shown.
+    """How memory grows in an hour at 100 steps/s, 360,000 steps, from the moment on when 32 requests run.
 
-    Measured are three things: what the process takes more at the end than when 32 requests ran first, with a history
-    that is full at what ``steps`` steps took; what each byte that the history counts takes of the process while it
-    fills; and what still grows when it is full. The rest is multiplication: the bytes up to the limit that it has, and
-    the steps up to an hour. Raises TerminalError when records were missed: their bytes were not.
+    First with a history that is full soon, for ``steps`` steps: how much the process takes more in the end, and what
+    still grows then, when all else that is limited is full too. Then with the history's own limit, for half as many:
+    how much memory a byte takes that the history counts. The rest is multiplication: the bytes up to that limit, the
+    steps up to an hour. Raises TerminalError when the monitor missed records: their bytes were not measured.
     """
     hour = 360_000
-    with Program(size, requests=32, new_tokens=400, seconds=0.0085) as program:
+    with Program(size, requests=32, new_tokens=400, seconds=0.004) as program:
         program.until_running(32)
-        filling = _grow(program, steps, say, "history fills")
-        limit, filled = filling[-1]["limit"], filling[-1]["counted"]
-        program.ask("limit", bytes=filled)
-        full = _grow(program, steps, say, "history is full")
-    if full[-1]["missed"]:
-        raise TerminalError(f"{full[-1]['missed']} records were missed")
+        limit = program.ask("sample")["limit"]
+        program.ask("limit", bytes=SMALL_HISTORY)
+        full = _grow(program, steps, say, "a small history is full")
+        program.ask("limit", bytes=limit)
+        filling = _grow(program, steps // 2, say, "the history fills")
+    if filling[-1]["missed"]:
+        raise TerminalError(f"{filling[-1]['missed']} records were missed")
+    grown, passed = full[-1]["rss"] - full[0]["rss"], full[-1]["step"] - full[0]["step"]
     kept, leak = _slope(filling, "counted"), max(0.0, _slope(full, "rss"))
     ratio = _slope(filling, "rss") / kept
-    grown, passed = full[-1]["rss"] - filling[0]["rss"], full[-1]["step"] - filling[0]["step"]
-    to_come = max(0.0, min(limit - filled, kept * (hour - passed)))
+    to_come = min(limit, kept * hour) - full[-1]["counted"]
     return {
-        "memory_pace": _slope(filling, "step", "at"),
-        "bytes_per_step": kept * ratio,
+        "memory_pace": _slope(full, "step", "at"),
         "history_bytes_per_step": kept,
         "bytes_per_counted": ratio,
         "bytes_per_step_full": leak,
-        "measured_mb": grown / 1e6,
+        "small_history_mb": grown / 1e6,
         "hour_mb": (grown + to_come * ratio + leak * (hour - passed)) / 1e6,
-        "history_minutes": min(60.0, limit / kept / 100 / 60),
-        "memory_steps": float(passed),
+        "history_minutes": min(60.0, limit / kept / 6000),
+        "memory_steps": float(filling[-1]["step"] - full[0]["step"]),
     }
 
 
@@ -192,7 +194,7 @@ def _grow(program: Program, steps: int, say: Say, phase: str) -> list[dict[str, 
 
 
 def _slope(samples: Sequence[dict[str, Any]], name: str, per: str = "step") -> float:
-    """Growth per step, by least squares over the later two thirds of the samples, when start-up is over."""
-    late = samples[len(samples) // 3 :]
+    """Growth per step, by least squares over the last third of the samples, when start-up is over."""
+    late = samples[len(samples) * 2 // 3 :]
     steps, values = [s[per] for s in late], [s[name] for s in late]
     return statistics.linear_regression(steps, values).slope if len(set(steps)) > 1 else 0.0

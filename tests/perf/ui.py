@@ -51,12 +51,11 @@ TARGETS = (
     Target("torch_before_frame", "torch imported before it (1 is yes)", 0.0, ""),
     Target("exit_s", "q to the end of the process", 1.0, "s"),
     Target("memory_pace", "memory: engine steps", None, "per s"),
-    Target("bytes_per_step", "memory per step while the history fills", None, "bytes"),
-    Target("history_bytes_per_step", "of it, counted by the history", None, "bytes"),
-    Target("bytes_per_counted", "memory per byte that is counted", None, ""),
-    Target("bytes_per_step_full", "memory per step when the history is full", None, "bytes"),
-    Target("measured_mb", "growth with a history of what was measured", None, "MB"),
-    Target("hour_mb", "growth in 1 h at 100 steps/s, extrapolated", 80.0, "MB"),
+    Target("history_bytes_per_step", "bytes that the history counts, per step", None, "bytes"),
+    Target("bytes_per_counted", "memory that a counted byte takes", None, "bytes"),
+    Target("bytes_per_step_full", "growth per step with a full history", None, "bytes"),
+    Target("small_history_mb", "growth with a history of 1 MiB, measured", None, "MB"),
+    Target("hour_mb", "growth in 1 h at 100 steps/s, from these", 80.0, "MB"),
     Target("history_minutes", "of that hour, what is kept", None, "min"),
     Target("memory_steps", "steps driven for that", None, ""),
 )
@@ -111,7 +110,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--dtype", default="bfloat16")
     parser.add_argument("--threads", type=int, default=psutil.cpu_count(logical=False) or 1)
     parser.add_argument("--seconds", type=float, default=8.0, help="of each measurement")
-    parser.add_argument("--steps", type=int, default=8_000, help="for the growth of memory, at 100 a second, twice")
+    parser.add_argument("--steps", type=int, default=20_000, help="for the growth of memory; 0 leaves it out")
     parser.add_argument("--json", default="perf-ui.json", help="where the figures are written")
     options = parser.parse_args(arguments)
     before = machine()
