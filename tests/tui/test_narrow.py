@@ -11,7 +11,8 @@ from cbtui.theme import theme_named
 from cbtui.view.caption import caption, caption_rows
 from cbtui.view.cells import row_text, width_of, wrap, wrap_at_most
 from cbtui.view.chrome import CaptionLine, Chrome, Loading
-from cbtui.view.frame import compose, screen_text
+from cbtui.view.frame import compose, plan, screen_text
+from cbtui.view.scene import Scene
 from tests.tui.redraw import busy_chrome, rush
 
 DARK = theme_named("dark")
@@ -112,6 +113,25 @@ def test_a_notice_and_a_caption_share_the_smallest_screen() -> None:
     lines = shown(40, 10, notice=REFUSED, caption=LINE)
     assert SHORT in words_of(lines[1:4]) and "? keys" in lines[-1]
     assert "more blocks" in words_of(lines[5:9])
+
+
+@pytest.mark.parametrize("mode", range(1, 7))
+@pytest.mark.parametrize("width", [40, 57, 80, 119])
+def test_panes_keep_a_place_whatever_is_told_and_said(width: int, mode: int) -> None:
+    for height in (*range(10, 25), 36):
+        for engine in ("running", "failed"):
+            chrome = replace(busy_chrome(), mode=mode, caption=LINE, notice=REFUSED, engine=engine, error="it died")
+            taken: set[int] = set()
+            rects = plan(Scene.of(rush().state, chrome, DARK), width, height)
+            for rect in rects:
+                assert rect.height > 0 and rect.y + rect.height <= height
+                if (rect.x, rect.width) == (0, width):
+                    rows = set(range(rect.y, rect.y + rect.height))
+                    assert not rows & taken, rects
+                    taken |= rows
+            names = {rect.name for rect in rects}
+            assert {"hud", "caption", "notice", "keys"} <= names and len(names) > 4
+            assert len(compose(rush().state, chrome, DARK, width, height).rows) == height
 
 
 def test_wide_characters_are_wrapped_by_the_cells_they_take() -> None:
