@@ -4,6 +4,7 @@ import sys
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 from cbtui.checks import Checks
 from cbtui.history import History
@@ -99,8 +100,10 @@ class Ledger:
 
     def extend(self, records: Sequence[StepRecord]) -> None:
         """Fold some records in, see ``apply``; what the next one replaces is not even made."""
-        for record, after in zip(records, [*records[1:], None], strict=True):
-            self._take(record, after is not None and _replaces(after, record))
+        for record, after in pairwise(records):
+            self._take(record, _replaces(after, record))
+        for record in records[-1:]:
+            self._take(record, False)
 
     def apply(self, record: StepRecord) -> None:
         """Fold one record in. Records come in step order; use ``resync`` where some are missing."""
