@@ -30,7 +30,7 @@ from engine.core.observe import (
 from engine.core.packed import rows_of
 
 KEPT_STORIES = 200
-HISTORY_BYTES = 40 << 20
+HISTORY_BYTES = 32 << 20
 """What is kept of the steps: with all that is kept beside them, stories and the engine's own last records, a program
 that runs for long stays under 80 MB more than at its start."""
 NUMBERS = 72

@@ -152,23 +152,24 @@ def memory(size: tuple[int, int], steps: int, say: Say) -> Found:
     """How memory grows in an hour at 100 steps/s, 360,000 steps, from the moment on when 32 requests run.
 
     First with a history that is full soon, for ``steps`` steps: how much the process takes more in the end, and what
-    still grows then, when all else that is limited is full too. Then with the history's own limit, for half as many:
-    how much memory a byte takes that the history counts. The rest is multiplication: the bytes up to that limit, the
-    steps up to an hour. Raises TerminalError when the monitor missed records: their bytes were not measured.
+    still grows then. That is little by little what is limited too, the widths of texts that the screen remembers: the
+    fewer steps, the more this is taken for something that goes on for the hour. Then with the history's own limit, for
+    a third as many: how much memory a byte takes that the history counts. The rest is multiplication: the bytes up to
+    that limit, the steps up to an hour. Raises TerminalError when records were missed: their bytes were not measured.
     """
     hour = 360_000
-    with Program(size, requests=32, new_tokens=400, seconds=0.004) as program:
+    with Program(size, requests=32, new_tokens=400, seconds=0.002) as program:
         program.until_running(32)
         limit = program.ask("sample")["limit"]
         program.ask("limit", bytes=SMALL_HISTORY)
         full = _grow(program, steps, say, "a small history is full")
         program.ask("limit", bytes=limit)
-        filling = _grow(program, steps // 2, say, "the history fills")
+        filling = _grow(program, steps // 3, say, "the history fills")
     if filling[-1]["missed"]:
         raise TerminalError(f"{filling[-1]['missed']} records were missed")
     grown, passed = full[-1]["rss"] - full[0]["rss"], full[-1]["step"] - full[0]["step"]
     kept, leak = _slope(filling, "counted"), max(0.0, _slope(full, "rss"))
-    ratio = _slope(filling, "rss") / kept
+    ratio = max(0.0, _slope(filling, "rss") - leak) / kept
     to_come = min(limit, kept * hour) - full[-1]["counted"]
     return {
         "memory_pace": _slope(full, "step", "at"),

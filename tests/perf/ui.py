@@ -110,7 +110,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--dtype", default="bfloat16")
     parser.add_argument("--threads", type=int, default=psutil.cpu_count(logical=False) or 1)
     parser.add_argument("--seconds", type=float, default=8.0, help="of each measurement")
-    parser.add_argument("--steps", type=int, default=20_000, help="for the growth of memory; 0 leaves it out")
+    parser.add_argument("--steps", type=int, default=60_000, help="for the growth of memory; 0 leaves it out")
     parser.add_argument("--json", default="perf-ui.json", help="where the figures are written")
     options = parser.parse_args(arguments)
     before = machine()
