@@ -21,7 +21,7 @@ from cbtui.inquiry import Inquiry
 from cbtui.keys import ACTIONS, BY_ID, keymap
 from cbtui.looks import all_themes, css_variables
 from cbtui.moment import Moment
-from cbtui.pace import Pace, usual_share
+from cbtui.pace import Pace, Room, usable_cores
 from cbtui.place import Place
 from cbtui.player import Player
 from cbtui.scenarios.plot import Scenario
@@ -79,7 +79,7 @@ class MonitorApp(App[int], inherit_bindings=False):
         )
         self.frame = Frame(self.look)
         self._shown = Shown()
-        self.pace = Pace(usual_share() if ticks_per_second else math.inf)
+        self.pace = Pace(Room(usable_cores()) if ticks_per_second else lambda: math.inf)
         self.place = Place(self)
         self.inquiry = Inquiry(self)
         self._moment = Moment(self)

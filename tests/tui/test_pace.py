@@ -1,6 +1,6 @@
 """Drawing in proportion to what it costs."""
 
-from cbtui.pace import LONGEST, Pace
+from cbtui.pace import LONGEST, ROOMY, TIGHT, WINDOW, Pace, Room
 from tests.tui.stage import playing
 
 
@@ -11,7 +11,7 @@ class Machine:
         self.now = self.spent = 0.0
 
     def pace(self, share: float) -> Pace:
-        return Pace(share, lambda: self.now, lambda: self.spent)
+        return Pace(lambda: share, lambda: self.now, lambda: self.spent)
 
 
 def frames(cost: float, share: float, other: float = 0.0, seconds: float = 10.0, tick: float = 1 / 16) -> int:
@@ -38,6 +38,37 @@ def test_cheap_frames_come_with_every_tick_and_dear_ones_pay_themselves_off() ->
 
 def test_only_drawing_counts() -> None:
     assert frames(0.005, 0.03, other=0.05) == frames(0.005, 0.03)
+
+
+def shares(cores: int, others: float) -> list[float]:
+    """The share in each window while the rest of the process keeps ``others`` cores busy; drawing takes time too."""
+    now = [0.0]
+    room = Room(cores, lambda: now[0], whole=lambda: (others + 0.4) * now[0], own=lambda: 0.4 * now[0])
+    found = []
+    for _ in range(4):
+        now[0] += WINDOW
+        found.append(room())
+    return found
+
+
+def test_a_model_on_all_cores_leaves_little_and_a_paced_one_much() -> None:
+    assert shares(2, 1.9) == [TIGHT] * 4
+    assert shares(2, 0.1) == [ROOMY] * 4
+    assert shares(2, 1.0) == [ROOMY] * 4, "one thread on two cores"
+    assert shares(8, 6.8) == [ROOMY] * 4, "one core left to the screen"
+    assert shares(1, 0.9) == [TIGHT] * 4
+
+
+def test_the_share_follows_what_the_engine_does() -> None:
+    now, spent = [0.0], [0.0]
+    room = Room(2, lambda: now[0], whole=lambda: spent[0], own=lambda: 0.0)
+    found = []
+    for busy in (2.0, 2.0, 0.2, 2.0):
+        for _ in range(10):
+            now[0] += WINDOW / 8
+            spent[0] += busy * WINDOW / 8
+        found.append(room())
+    assert found == [TIGHT, TIGHT, ROOMY, TIGHT]
 
 
 async def test_a_plan_to_come_is_asked_for_while_drawing_waits(tmp_path) -> None:
