@@ -77,6 +77,9 @@ class EngineCommands(EngineState):
         """Slow motion: at most ``rate`` steps per second, None for full speed."""
         if self.command("set_rate", rate):
             self.rate = rate
+            if self.engine == "held":  # no record tells of it before the next step
+                pace = "full speed" if rate is None else f"at most {rate:g} step{'' if rate == 1 else 's'} per second"
+                self.say(f"{pace} when the engine goes on")
 
     def change_pace(self, direction: int) -> None:
         """One notch slower (-1) or faster (+1)."""

@@ -6,6 +6,7 @@ from typing import Any
 
 from cbtui.launch import RequestSpec
 from cbtui.prompts import parse_stop_strings, write_stop_strings
+from cbtui.sampling import read_further, write_further
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +77,13 @@ REQUEST_FIELDS: tuple[tuple[FormField, ...], ...] = (
         FormField("copies", "copies", whole("copies", 1, 256), 6),
     ),
     (
-        FormField("temperature", "temperature", real("temperature", 0, 100, empty=0.0), 8),
-        FormField("top_k", "top_k", whole("top_k", 0, empty=0), 8),
-        FormField("top_p", "top_p", real("top_p", 0, 1, open_low=True, empty=1.0), 8),
-        FormField("seed", "seed", optional_seed, 10),
+        FormField("temperature", "temperature", real("temperature", 0, 100, empty=0.0), 7),
+        FormField("top_k", "top_k", whole("top_k", 0, empty=0), 7),
+        FormField("top_p", "top_p", real("top_p", 0, 1, open_low=True, empty=1.0), 6),
+        FormField("min_p", "min_p", real("min_p", 0, 1, empty=0.0), 6),
+        FormField("seed", "seed", optional_seed, 9),
     ),
+    (FormField("further", "further", read_further, 60),),
 )
 """Rows of the add dialog below the prompt."""
 
@@ -127,10 +130,12 @@ BURST_FIELDS: tuple[tuple[FormField, ...], ...] = (
 
 def texts_of(spec: Any, fields: tuple[tuple[FormField, ...], ...]) -> dict[str, str]:
     """What stands in the fields for a spec."""
-    return {field.name: _text(getattr(spec, field.name)) for row in fields for field in row}
+    return {field.name: _text(field.name, getattr(spec, field.name)) for row in fields for field in row}
 
 
-def _text(value: Any) -> str:
+def _text(name: str, value: Any) -> str:
+    if name == "further":
+        return write_further(value)
     if value is None:
         return ""
     if isinstance(value, tuple):

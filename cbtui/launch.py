@@ -32,7 +32,8 @@ class RequestSpec:
         stop_strings: texts that end the output.
         copies: how many requests to add from this one, > 0; they can share prefix blocks. Copy i draws with seed + i.
         temperature: 0 is greedy.
-        top_k: 0 keeps all tokens. top_p: in (0, 1].
+        top_k: 0 keeps all tokens. top_p: in (0, 1]. min_p: in [0, 1].
+        further: every other sampling parameter under the engine's own name, see ``cbtui.sampling``.
         seed: None lets the engine draw one.
         streaming: have the engine deliver partial outputs too, as for a caller who reads along; the screen needs none.
         logprobs: also return the log-probability of every sampled token.
@@ -49,6 +50,8 @@ class RequestSpec:
     temperature: float = 0.0
     top_k: int = 0
     top_p: float = 1.0
+    min_p: float = 0.0
+    further: tuple[tuple[str, Any], ...] = ()
     seed: int | None = None
     streaming: bool = False
     logprobs: bool = False

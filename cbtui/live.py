@@ -37,6 +37,24 @@ class Live:
         """Output tokens known at this moment."""
         return max(0, self.change.num_tokens - len(self.info.prompt_ids))
 
+    def steps_to_block(self, page_size: int, limit: int | None) -> int | None:
+        """In which of its coming steps a decoding sequence takes its next block, 1 for the next one.
+
+        Each step writes one token to the cache, the last token of the output is never written, and what is computed
+        may be a step ahead of the tokens that are known.
+
+        Args:
+            limit: most output tokens, None when it is not known.
+
+        Returns:
+            None when it ends before at the latest.
+        """
+        computed = self.change.computed
+        ahead = -computed % page_size + 1
+        if limit is not None and computed + ahead > self.prompt + limit - 1:
+            return None
+        return ahead
+
     def held(self, group: int) -> int:
         """Device blocks of one layer group that its table points at."""
         table = self.tables[group]

@@ -107,14 +107,19 @@ class MonitorState(Ledger):
     def stretch(self, step: int | None = None) -> Stretch | None:
         """The last steps up to a step, over which rates are measured; what a person held the engine does not count.
 
-        While it is held, commands have steps of their own: then these are the last steps that computed something.
+        The step before a pause would come without the time until the next one, so the measure begins after it; only a
+        single step after a pause has no other. While the engine is held, commands may have steps of their own: then
+        these are the last steps that computed something.
         """
         if (step is None or step >= self.step) and self.picture.batch is not None:
             step = self.picture.batch.step
-        stretch = self.series.stretch(step, RATE_WINDOW)
+        place = len(self.series) - 1 if step is None else min(len(self.series) - 1, step - self.series.first)
+        if place < 0:
+            return None
+        end = self.series.time[place]
+        stretch = self.series.stretch(step, RATE_WINDOW, self.pauses.last_end(end))
         if stretch is None:
             return None
-        end = self.series.time[stretch.last + 1 - self.series.first]
         seconds = stretch.seconds - self.pauses.between(end - stretch.seconds, end)
         return stretch._replace(seconds=seconds) if seconds > 0 else None
 

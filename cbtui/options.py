@@ -7,7 +7,7 @@ neither can drift from the engine. Nothing here imports torch.
 import inspect
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, fields
 from typing import Annotated, Any
 
@@ -17,6 +17,7 @@ from rich.markup import escape
 from cbtui.configuration import limits_of
 from cbtui.forms import optional_seed, real, whole
 from cbtui.launch import RequestSpec
+from cbtui.sampling import FURTHER, More, read_further
 from cbtui.view.layout import MIN_HEIGHT, MIN_WIDTH
 from engine.core.errors import ConfigError
 from engine.core.options import DEPRECATED, RULES, ContinuousBatchingConfig, check_field
@@ -103,6 +104,14 @@ REQUEST_OPTIONS = (
     _say("temperature", _TEXT, "0 is greedy. Default: 0.", REQUESTS, metavar="T"),
     _say("top_k", _TEXT, "Keep the K likeliest tokens; 0: as the model has it. Default: 0.", REQUESTS, metavar="K"),
     _say("top_p", _TEXT, "Keep the most likely tokens up to this mass. Default: 1.", REQUESTS, metavar="P"),
+    _say("min_p", _TEXT, "Keep tokens at least this share as likely as the best. Default: 0.", REQUESTS, metavar="P"),
+    _say(
+        "sampling",
+        _MANY,
+        f"Any other: {', '.join(FURTHER)}. May be given several times.",
+        REQUESTS,
+        metavar="NAME=VALUE",
+    ),
     _say("stop", _MANY, "A text that ends a request; may be given several times.", REQUESTS, metavar="TEXT"),
     _say(
         "chat",
@@ -274,5 +283,18 @@ def _read_spec(values: Mapping[str, Any]) -> RequestSpec:
         temperature=read_option(values, "temperature", real("temperature", 0, 100), 0.0),
         top_k=read_option(values, "top_k", whole("top_k", 0), 0),
         top_p=read_option(values, "top_p", real("top_p", 0, 1, open_low=True), 1.0),
+        min_p=read_option(values, "min_p", real("min_p", 0, 1), 0.0),
+        further=_read_further(values["sampling"] or ()),
         seed=read_option(values, "seed", optional_seed),
     )
+
+
+def _read_further(given: Iterable[str]) -> More:
+    """What stands in all ``--sampling`` options; of a name given twice the last one holds."""
+    found: dict[str, Any] = {}
+    for text in given:
+        try:
+            found.update(read_further(text))
+        except ValueError as error:
+            raise OptionError(f"--sampling {text}: {error}.") from error
+    return tuple(found.items())

@@ -1,5 +1,6 @@
 """The time a person held the engine: no request can be faster than somebody lets it be, so latencies leave it out."""
 
+import math
 from bisect import bisect_left, bisect_right
 
 from engine.core.observe import StepRecord
@@ -39,6 +40,11 @@ class Pauses:
     def begin(self, time: float) -> None:
         """Records begin anew at a time: what happened before it is not known."""
         self._last = time
+
+    def last_end(self, time: float) -> float:
+        """When the last pause before a time, or at it, was over; minus infinity when there was none."""
+        place = bisect_right(self._ends, time)
+        return self._ends[place - 1] if place else -math.inf
 
     def between(self, start: float, end: float) -> float:
         """Seconds of ``start`` … ``end`` in which the engine was held."""

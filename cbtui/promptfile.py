@@ -9,9 +9,11 @@ from typing import Any
 from cbtui.forms import REQUEST_FIELDS
 from cbtui.launch import RequestSpec
 from cbtui.options import EMPTY_PROMPT
+from cbtui.sampling import FURTHER, check_further
 
-_READERS = {field.name: field.read for row in REQUEST_FIELDS for field in row if field.name != "stop_strings"}
-FIELDS = ("prompt", "id", "chat", "stop", "logprobs", *_READERS)
+_OTHERS = ("stop_strings", "further")
+_READERS = {field.name: field.read for row in REQUEST_FIELDS for field in row if field.name not in _OTHERS}
+FIELDS = ("prompt", "id", "chat", "stop", "logprobs", *_READERS, *FURTHER)
 """What a JSON object in the file may hold."""
 
 
@@ -88,6 +90,11 @@ def _from_object(given: Any, base: RequestSpec) -> RequestSpec:
             if isinstance(given[name], bool | str | list | dict):
                 raise ValueError(f'"{name}" must be a number, not {json.dumps(given[name])}')
             values[name] = read(str(given[name]))
+    further = dict(base.further)
+    for name in FURTHER:
+        if given.get(name) is not None:
+            further[name] = check_further(name, given[name])
+    values["further"] = tuple(further.items())
     for name in ("chat", "logprobs"):
         if name in given:
             values[name] = _switch(name, given[name])

@@ -132,15 +132,15 @@ def _why_active(scene: Scene, story: Story, live: Live, decision: Decision) -> W
 
 
 def _decode(scene: Scene, story: Story, live: Live) -> Wordings:
-    page = scene.picture.page_size
     blocks, partners = shared_with(scene, live)
-    ahead = -live.change.num_tokens % page + 1
     new = count(len(scene.picture.windows), "block")
-    when = "in the next step" if ahead == 1 else f"in {ahead} steps"
     limit = story.limit
+    ahead = live.steps_to_block(scene.picture.page_size, limit)
+    when = "in the next step" if ahead == 1 else f"in {ahead} steps"
     left = max(0, limit - live.output) if limit is not None else None
     go = f"at most {count(left, 'token')} to go" if left is not None else ""
-    if left is not None and left < ahead:
+    if ahead is None:
+        left = left or 0  # the limit is known, else another block would come
         return (f"no new block needed any more, {go}", f"{scene.theme.glyphs.at_most} {count(left, 'token')} to go")
     if blocks:
         shared = f"{count(blocks, 'block')} shared with {scene.labels(partners)}"
@@ -193,10 +193,12 @@ def _wait_rows(scene: Scene, d: Decision, prefix: str) -> Wordings:
 
 
 def _wait_blocks(scene: Scene, d: Decision, prefix: str) -> Wordings:
+    """Its number is what the others of the step leave; where that differs from what is usable now, it says so."""
+    usable = f"only {d.b} usable" if d.b == scene.picture.usable else f"the others leave {d.b}"
     return (
-        f"{prefix}needs {count(d.a, 'block')}, only {d.b} usable: {d.a - d.b} too few",
-        f"{prefix}needs {count(d.a, 'block')}, only {d.b} usable",
-        f"needs {count(d.a, 'block')}, only {d.b} usable",
+        f"{prefix}needs {count(d.a, 'block')}, {usable}: {d.a - d.b} too few",
+        f"{prefix}needs {count(d.a, 'block')}, {usable}",
+        f"needs {count(d.a, 'block')}, {usable}",
         f"needs {count(d.a, 'block')}, has {d.b}",
     )
 

@@ -1,7 +1,9 @@
 """Numbers per kept step, for graphs and rates."""
 
+import math
 import sys
 from array import array
+from bisect import bisect_left
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -12,16 +14,16 @@ SERIES = ("tokens", "budget", "used", "cached", "host", "queue", "running", "pre
 
 
 class Stretch(NamedTuple):
-    """The steps ``first`` … ``last`` with the seconds they took and the output tokens they gave."""
+    """The steps ``first`` … ``last`` with the seconds they took and the output tokens they gave.
+
+    ``steps`` counts those that computed something: commands alone have a number too.
+    """
 
     first: int
     last: int
     seconds: float
     tokens: int
-
-    @property
-    def steps(self) -> int:
-        return self.last - self.first + 1
+    steps: int
 
 
 @dataclass(slots=True)
@@ -74,8 +76,10 @@ class Series:
         index = step - self.first
         return self.columns[name][index] if 0 <= index < len(self.time) else -1
 
-    def stretch(self, step: int | None, window: float) -> Stretch | None:
+    def stretch(self, step: int | None, window: float, since: float = -math.inf) -> Stretch | None:
         """What happened in the ``window`` seconds up to the start of a step, at least in one step.
+
+        What began before ``since`` (seconds) is left out where enough came after it.
 
         None where too little is known, or the step came after a pause.
         """
@@ -87,9 +91,11 @@ class Series:
             first = last - 1
         while 0 < first < last and end - self.time[first - 1] <= window:
             first -= 1
+        first = max(first, min(bisect_left(self.time, since), last - 1))
         seconds = end - self.time[first]
         if first == last or seconds <= 0:
             return None
         made = self.columns["output"][first:last]
         tokens = sum(made) + made.count(-1)  # steps that were missed stand for nothing
-        return Stretch(self.first + first, self.first + last - 1, seconds, tokens)
+        steps = last - first - self.columns["tokens"][first:last].count(0)
+        return Stretch(self.first + first, self.first + last - 1, seconds, tokens, steps)

@@ -32,6 +32,8 @@ def submit(
     sampling: dict[str, Any] = {"do_sample": spec.temperature > 0}
     if spec.temperature > 0:  # the engine takes no 0; left out, the model's own default holds, which mostly keeps all
         sampling |= {"temperature": spec.temperature, "top_k": spec.top_k or None, "top_p": spec.top_p}
+        sampling |= {"min_p": spec.min_p} if spec.min_p else {}
+    sampling |= dict(spec.further)
     if spec.logprobs:
         sampling["logprobs"] = 0
     if spec.ignore_eos:
@@ -39,7 +41,7 @@ def submit(
     taken = add(
         list(prompt_ids),
         request_id=f"{spec.request_id}-{copy + 1}" if copy and spec.request_id is not None else spec.request_id,
-        max_new_tokens=spec.max_new_tokens,
+        max_new_tokens=None if "max_length" in sampling else spec.max_new_tokens,
         stop_strings=list(spec.stop_strings) or None,
         streaming=spec.streaming if streaming is None else streaming,
         seed=None if spec.seed is None else spec.seed + copy,

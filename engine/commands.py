@@ -10,6 +10,9 @@ from engine.core.errors import RequestError
 from engine.core.observe import CommandAck
 from engine.core.request import Request
 
+PACING = frozenset({"pause", "resume", "step", "rate"})
+"""Commands that change when steps begin and nothing else."""
+
 Act = Callable[[], str | None]
 """Does something between two steps; may return what was done, and raises RequestError to refuse."""
 
@@ -53,10 +56,21 @@ class CommandQueue:
             self._commands.append(Command(ticket, kind, target, act, request))
         return ticket
 
-    def carry_out(self) -> None:
-        """Do everything that is queued, in order."""
-        while self._commands:
-            self._do(self._take())
+    @property
+    def pacing(self) -> bool:
+        """Whether a command about the pace waits, which is not to wait for the next step."""
+        with self._posting:
+            return any(command.kind in PACING for command in self._commands)
+
+    @property
+    def telling(self) -> bool:
+        """Whether an acknowledgement is worth a record of its own; that the pace changed can wait for the next one."""
+        return any(ack.kind not in PACING or ack.detail or not ack.accepted for ack in self._acks)
+
+    def carry_out(self, *, pacing: bool = False) -> None:
+        """Do everything that is queued, in order, or only what is about the pace."""
+        while self._commands and (command := self._take(pacing)) is not None:
+            self._do(command)
 
     def end(self, *, carry_out: bool) -> list[Request]:
         """Empty the queue at the end of the engine: nothing is added any more, the rest is done or refused.
@@ -65,8 +79,7 @@ class CommandQueue:
             The requests that were never added.
         """
         requests = []
-        while self._commands:
-            command = self._take()
+        while (command := self._take()) is not None:
             if command.request is None and carry_out:
                 self._do(command)
                 continue
@@ -80,11 +93,14 @@ class CommandQueue:
         acks, self._acks = tuple(self._acks), []
         return acks
 
-    def _take(self) -> Command:
-        command = self._commands.popleft()
-        if command.request is not None:
-            self._taken_adds += 1
-        return command
+    def _take(self, pacing: bool = False) -> Command | None:
+        with self._posting:
+            for place, command in enumerate(self._commands):
+                if not pacing or command.kind in PACING:
+                    del self._commands[place]
+                    self._taken_adds += command.request is not None
+                    return command
+        return None
 
     def _do(self, command: Command) -> None:
         try:

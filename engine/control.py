@@ -1,5 +1,6 @@
 """The pace of the engine: held or not, how many steps are allowed, how fast, and until when."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -9,6 +10,8 @@ from engine.core.observe import StepRecord
 from engine.core.request import RequestStatus
 from engine.core.scheduler import Scheduler
 
+LATE = 0.25
+"""Share of the time between two steps by which one may be late without shifting those after it."""
 CONDITIONS = ("preemption", "offload", "first_token", "end", "free_below", "invariant", "step")
 
 
@@ -87,6 +90,7 @@ class Pace:
         permits: steps allowed while held.
         rate: steps per second at most, None for no limit.
         until: hold when this is reached.
+        released: it was told to go on, by whatever command, since somebody looked and set it back.
     """
 
     def __init__(self) -> None:
@@ -94,24 +98,26 @@ class Pace:
         self.permits = 0
         self.rate: float | None = None
         self.until: RunUntil | None = None
-        self._due = 0.0
+        self.released = False
+        self._beat = -math.inf
 
     def hold(self) -> None:
         self.held, self.permits, self.until = True, 0, None
 
     def resume(self) -> None:
-        self.held, self.permits, self.until = False, 0, None
+        self.held, self.permits, self.until, self.released = False, 0, None, True
 
     def allow(self, steps: int) -> None:
         """Hold, after ``steps`` more steps."""
-        self.held, self.until = True, None
+        self.held, self.until, self.released = True, None, True
         self.permits += steps
 
     def run_until(self, condition: RunUntil) -> None:
-        self.held, self.permits, self.until = False, 0, condition
+        self.held, self.permits, self.until, self.released = False, 0, condition, True
 
     def set_rate(self, rate: float | None) -> None:
-        self.rate, self._due = rate, 0.0
+        """Steps per second from the last step on: a new rate alone lets no step begin before its time."""
+        self.rate = rate
 
     @property
     def open(self) -> bool:
@@ -120,13 +126,14 @@ class Pace:
 
     def delay(self, now: float) -> float:
         """Seconds until the next step may begin; 0 for at once."""
-        return 0.0 if self.rate is None else max(0.0, self._due - now)
+        return 0.0 if self.rate is None else max(0.0, self._beat + 1.0 / self.rate - now)
 
     def began(self, now: float) -> None:
         """A step began."""
         if self.held:
             self.permits -= 1
-        if self.rate is not None:
-            period = 1.0 / self.rate
-            # A step that began a little late does not shift the beat; one that began much later starts a new one.
-            self._due = (self._due if now - self._due < period else now) + period
+        # A step that began a little late does not shift the beat, else the rate would never be reached. Any other
+        # starts a new one: what was missed is not made up for, and after an early step the next one waits in full.
+        period = 0.0 if self.rate is None else 1.0 / self.rate
+        late = now - (self._beat + period)
+        self._beat = now - late if 0.0 <= late <= LATE * period else now

@@ -14,7 +14,10 @@ from engine.status import ManagerStatus
 class ControlPlane:
     """What a person or a monitor does with an engine that runs; of requests and their results it knows nothing.
 
-    Commands take effect between two steps and are acknowledged in the record of the step that follows.
+    Commands take effect between two steps and are acknowledged in the record of the step that follows. While none
+    follows they get a record, and a step number, of their own; those about the pace alone (``hold``, ``resume``,
+    ``step_once``, ``set_rate``, ``run_until``) wait for the next record, so that a pause changes no numbers. A rate
+    lets them through at once, and everything else with the next step.
 
     Args:
         worker: the engine's thread, see ``engine.worker.Worker``; on ranks that follow another, what stands in for it.

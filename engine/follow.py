@@ -15,6 +15,10 @@ class Follower(Protocol):
         """It takes effect now, between two steps; may return what was done."""
         ...
 
+    def let_go(self, engine: "Engine") -> None:
+        """Somebody let the engine go on, or make some steps; called before the next one is planned."""
+        ...
+
     def heard(self, engine: "Engine", record: StepRecord) -> None:
         """Called after each record. What it raises ends the engine, like a fault of a step."""
         ...

@@ -97,11 +97,25 @@ class Intake:
         return bool(self._commands or self._questions)
 
     @property
+    def is_urgent(self) -> bool:
+        """Whether something waits that ``attend`` does, and that is not to wait for the next step."""
+        return self._commands.pacing or bool(self._questions and not self._commands)
+
+    @property
     def waiting(self) -> int:
         """Requests accepted and not started."""
         return len(self.scheduler.state.line) + self._commands.num_adds
 
     # -- the stepping thread, between two steps -----------------------------------------------------------------------
+
+    def attend(self) -> None:
+        """What does not wait until the rate lets the next step begin: commands about the pace, and questions.
+
+        Other commands come with that step, and questions asked after them too.
+        """
+        self._commands.carry_out(pacing=True)
+        if not self._commands:
+            self._answer()
 
     def cancel_now(self, request_id: str) -> str:
         """Cancel between two steps; returns what was done, and raises RequestError for an unknown id."""

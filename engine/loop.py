@@ -74,6 +74,7 @@ class Engine(Intake):
         self.pace = Pace()
         self.step_started: float | None = None
         self._follower: Follower | None = None
+        self._untold = False
         self._given = runner
         self._runner: Runner | None = None
         self._store: Any = None
@@ -100,6 +101,11 @@ class Engine(Intake):
     def may_step(self) -> bool:
         """Whether ``step`` would do something beyond commands, leaving aside the rate."""
         return bool(self._flights) or (self.pace.open and self.scheduler.has_work)
+
+    @property
+    def begins_step(self) -> bool:
+        """Whether ``step`` would begin a step, leaving aside the rate; requests that are queued count."""
+        return self.pace.open and (self.scheduler.has_work or self.waiting > 0)
 
     # -- the stepping thread ------------------------------------------------------------------------------------------
 
@@ -130,12 +136,11 @@ class Engine(Intake):
         runner, self._runner = self._runner, None
         self._follower = None
         self._flights.clear()
-        if keep_cache:
-            self._store = getattr(runner, "store", None)
-        else:
-            self._store = None
-            self.scheduler.clear_prefix_cache()
+        self._store = getattr(runner, "store", None) if keep_cache else None
+        cleared = 0 if keep_cache else self.scheduler.clear_prefix_cache()
+        if self._untold or cleared:
             self._note_events()
+        self._untold = False
         if runner is not None:
             runner.close()
 
@@ -153,6 +158,9 @@ class Engine(Intake):
         began, was_held = self.clock(), not self.pace.open
         self._watch()
         self._commands.carry_out()
+        if self.pace.released and self._follower is not None:
+            self._follower.let_go(self)
+        self.pace.released = False
         marks = [began, self.clock()]
         plan = None
         if self.scheduler.has_work and self.pace.open:
@@ -186,8 +194,11 @@ class Engine(Intake):
             marks.append(self.clock())
             self._publish(began, marks, True)
 
-    def fail(self, reason: FinishReason, error: str) -> None:
-        """End everything that was accepted with ``reason``; each sequence gets its terminal output with what it has."""
+    def fail(self, reason: FinishReason, error: str, *, closes: bool = False) -> None:
+        """End everything that was accepted with ``reason``; each sequence gets its terminal output with what it has.
+
+        With ``closes``, ``close`` follows at once, and one record tells of both.
+        """
         now = self.clock()
         self._follower = None
         self._watch()
@@ -196,7 +207,10 @@ class Engine(Intake):
         self._send([self.outputs.terminal(seq) for seq in self.scheduler.fail_all(reason, error, now)])
         for request in pending:
             self._send([never_started(request, name, reason, error, now) for name in output_ids(request)])
-        self._note_events()
+        if closes:
+            self._untold = True
+        else:
+            self._note_events()
 
     def salvage(self, reason: FinishReason, error: str) -> list[GenerationOutput]:
         """Terminal outputs, as far as known, of sequences whose step does not come back. Changes no state."""
@@ -279,14 +293,15 @@ class Engine(Intake):
         *,
         was_held: bool = False,
     ) -> None:
-        acks = self._commands.take_acks()
-        if not self.scheduler.state.journal.on or not (worked or acks):
+        watched = self.scheduler.state.journal.on
+        if watched and not (worked or self._commands.telling):
             return
-        record = self._observer.publish(began, marks, acks, broken, self._runner, was_held=was_held)
-        reached = self._observer.reached(record)
+        acks = self._commands.take_acks()
+        if not watched:
+            return
+        record, reached = self._observer.publish(began, marks, acks, broken, self._runner, was_held=was_held)
         if reached is not None:
             self.pace.hold()
-            self.post("pause", "", lambda: reached)
         if self._follower is not None:
             self._follower.heard(self, record)
 

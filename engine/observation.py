@@ -3,6 +3,7 @@
 import itertools
 import logging
 from collections.abc import Sequence as Seq
+from dataclasses import replace
 from typing import Any
 
 from engine.control import Pace, broken_words
@@ -66,8 +67,10 @@ class Observer:
         runner: Any,
         *,
         was_held: bool,
-    ) -> StepRecord:
-        """The record of a round, given to the readers of the tap if there are any.
+    ) -> tuple[StepRecord, str | None]:
+        """The record of a round, given to the readers of the tap if there are any, and why the engine is to hold now.
+
+        What it ran until, or what is broken, is acknowledged in the record of the step itself.
 
         Args:
             began: when the round began, in seconds.
@@ -92,11 +95,14 @@ class Observer:
             plan_bytes=plan_bytes,
             was_held=was_held,
         )
+        reached = self._reached(record)
+        if reached is not None:
+            record = replace(record, commands=(*record.commands, CommandAck(0, "pause", "", True, reached)))
         if self._tap.watched:
             self._tap.publish(record)
-        return record
+        return record, reached
 
-    def reached(self, record: StepRecord) -> str | None:
+    def _reached(self, record: StepRecord) -> str | None:
         """Why the engine holds after this record, in words; None when it goes on. To be asked once of each record."""
         before, self._counters = self._counters, record.counters
         if record.invariants:

@@ -60,7 +60,7 @@ class EngineThread:
         if todo == "end":
             return False
         if todo == "hard":
-            engine.fail(FinishReason.STOPPED, "RuntimeError: hard stop before this request was complete")
+            engine.fail(FinishReason.STOPPED, "RuntimeError: hard stop before this request was complete", closes=True)
             return False
         if todo == "park":
             engine.settle()
@@ -68,6 +68,10 @@ class EngineThread:
                 self._parked = True
                 self._changed.notify_all()
                 self._changed.wait_for(lambda: not self._parked)
+            return True
+        if todo == "attend":
+            engine.attend()
+            self.status = self._status(None)
             return True
         self.status = self._status(engine.clock())
         engine.step()
@@ -84,13 +88,15 @@ class EngineThread:
                 return "hard"
             if self._pauses:
                 return "park"
-            if engine.has_news:
-                return "step"
-            if engine.may_step:
+            if engine.begins_step:
                 delay = engine.pace.delay(engine.clock())
                 if delay <= 0:
                     return "step"
+                if engine.is_urgent:
+                    return "attend"
                 self._changed.wait(delay)
+            elif engine.has_news or engine.may_step:
+                return "step"
             elif self._draining and not engine.has_work:
                 return "end"
             else:
@@ -115,7 +121,7 @@ class EngineThread:
         with self._changed:
             self.error, self.accepting = error, False
         try:
-            engine.fail(FinishReason.FAILED, text)
+            engine.fail(FinishReason.FAILED, text, closes=True)
             engine.close()
             self._lost = bool(check(engine.scheduler))
         except Exception:

@@ -93,7 +93,7 @@ class Worker(EngineThread):
         self.accepting, self._retired = False, True
         if self._alive:
             return
-        self.engine.fail(FinishReason.STOPPED, "the manager was destroyed before this request began")
+        self.engine.fail(FinishReason.STOPPED, "the manager was destroyed before this request began", closes=True)
         self.engine.close()
         self._close_results(FinishReason.STOPPED, "the manager was destroyed")
 

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from cbtui.forms import FormField, whole
+from cbtui.keys import key_name
 from cbtui.screens.small import Choice, ChoiceDialog, ConfirmDialog, ValueDialog
 
 if TYPE_CHECKING:
@@ -100,6 +101,9 @@ class EngineActions:
             self._session.load()
         else:
             self._session.restart()
+            past = self._app.chrome.past
+            back = "" if past is None else f"; step {past} is shown, {key_name(self._app.keys['live'][0])} goes live"
+            self._session.say(f"the engine starts again{back}")
 
     def config(self) -> None:
         self._app.inquiry.edit_config()

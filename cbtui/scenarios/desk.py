@@ -58,5 +58,8 @@ class ScriptFollower:
         self.script.begin(EngineDesk(engine), engine.scheduler.step)
         return self.script.scenario.title
 
+    def let_go(self, engine: Engine) -> None:
+        self.script.let_go(EngineDesk(engine), engine.scheduler.step)
+
     def heard(self, engine: Engine, record: StepRecord) -> None:
         self.script.heard(EngineDesk(engine), record)

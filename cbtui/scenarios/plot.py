@@ -1,6 +1,6 @@
 """What a scenario is: requests that arrive, commands that are given, captions that explain, each tied to a moment."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -148,10 +148,15 @@ class Scenario:
     @property
     def members(self) -> Mapping[str, tuple[str, ...]]:
         """Request ids by the name of a request or of a group; copies of a request count with it."""
-        found: dict[str, tuple[str, ...]] = {}
-        for part in self.parts:
-            ids = (part.name, *(f"{part.name}-{copy}" for copy in range(2, part.spec.copies + 1)))
-            found[part.name] = ids
-            if part.group:
-                found[part.group] = (*found.get(part.group, ()), *ids)
-        return found
+        return members_of((part.name, part.group, part.spec.copies) for part in self.parts)
+
+
+def members_of(named: Iterable[tuple[str, Any, Any]]) -> Mapping[str, tuple[str, ...]]:
+    """Request ids by the name of a request or of a group, from (name, group, copies) of each request."""
+    found: dict[str, tuple[str, ...]] = {}
+    for name, group, copies in named:
+        more = range(2, copies + 1) if isinstance(copies, int) else ()
+        found[name] = ids = (name, *(f"{name}-{copy}" for copy in more))
+        if group and isinstance(group, str):
+            found[group] = (*found.get(group, ()), *ids)
+    return found

@@ -1,97 +1,32 @@
 """From a TOML file to a ``Scenario``, every value checked."""
 
-import re
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from cbtui.launch import RequestSpec
-from cbtui.scenarios.plot import EVENTS, Caption, Command, Part, Scenario, ScenarioError, When
+from cbtui.scenarios.mistakes import Mistakes, told
+from cbtui.scenarios.plot import Caption, Command, Part, Scenario, ScenarioError, When, members_of
+from cbtui.scenarios.tables import CAPTION, COMMAND, REQUEST, SAMPLING, SHORT, TOP, check_table, length_of
 from cbtui.scenarios.wording import FigureError, check_text
-from cbtui.view.chrome import MAP_VIEWS
 from engine.core.config import CHANGEABLE
 from engine.core.errors import ConfigError
 from engine.core.options import DEPRECATED, RULES, check_field
 
-SHORT = 74
-"""Characters of a caption's short form, so that it fits a screen of 80 columns. A figure counts as three of them."""
-TEXT = 150
-"""The same of the long form."""
-Check = Callable[[Any], str | None]
-"""None for a value that is right, else what it must be."""
-
-
-def _text(least: int, most: int) -> Check:
-    words = f"a text of {least} to {most} characters"
-    return lambda v: None if isinstance(v, str) and least <= len(v) <= most and "\n" not in v else words
-
-
-def _whole(low: int, high: int) -> Check:
-    words = f"a whole number from {low} to {high}"
-    return lambda v: None if isinstance(v, int) and not isinstance(v, bool) and low <= v <= high else words
-
-
-def _real(low: float, high: float) -> Check:
-    words = f"a number from {low:g} to {high:g}"
-    return lambda v: None if isinstance(v, int | float) and not isinstance(v, bool) and low <= v <= high else words
-
-
-def _one_of(names: Iterable[str]) -> Check:
-    allowed = tuple(names)
-    return lambda v: None if v in allowed else f"one of {', '.join(allowed)}"
-
-
-def _flag(value: Any) -> str | None:
-    return None if isinstance(value, bool) else "true or false"
-
-
-def _table(value: Any) -> str | None:
-    return None if isinstance(value, dict) else "a table"
-
-
-def _tables(value: Any) -> str | None:
-    return None if isinstance(value, list) and all(isinstance(v, dict) for v in value) else "a list of tables"
-
-
-def _length(text: str) -> int:
-    """Characters of a caption once its figures are filled in, about."""
-    return len(re.sub(r"\{[^}:]*(?::([^}]*))?\}", lambda field: f"123 {field[1]}s" if field[1] else "123", text))
-
-
-def _sentence(most: int) -> Check:
-    words = f"a text of 5 to {most} characters, a figure counted as 3"
-    return lambda v: None if isinstance(v, str) and 5 <= _length(v) <= most and "\n" not in v else words
-
-
-_NAME = _text(1, 24)
-_TOP: Mapping[str, Check] = {
-    "title": _text(3, 48), "teaches": _text(10, 160), "model": _text(1, 80), "needs": _one_of(("window",)),
-    "rate": _real(0.25, 1000), "mode": _whole(1, 6), "map_view": _one_of(MAP_VIEWS), "host_blocks": _whole(0, 10_000),
-    "config": _table, "requests": _tables, "commands": _tables, "captions": _tables,
-}  # fmt: skip
-_MOMENT: Mapping[str, Check] = {
-    "at": _whole(0, 100_000), "when": _one_of(EVENTS), "of": _NAME, "nth": _whole(1, 1000), "after": _whole(0, 10_000),
-}  # fmt: skip
-_SAMPLING: Mapping[str, Check] = {
-    "max_new_tokens": _whole(1, 100_000), "temperature": _real(0, 100), "top_k": _whole(0, 1_000_000),
-    "top_p": _real(0.001, 1), "seed": _whole(0, 2**63 - 1), "copies": _whole(1, 64), "chat": _flag,
-    "ignore_eos": _flag,
-}  # fmt: skip
-_REQUEST: Mapping[str, Check] = {
-    **_MOMENT, **_SAMPLING, "name": _NAME, "group": _NAME, "text": _text(0, 4000), "tokens": _whole(1, 100_000),
-    "topic": _text(1, 80),
-}  # fmt: skip
-_COMMAND: Mapping[str, Check] = {**_MOMENT, "cancel": _NAME, "set": _table, "pause": _flag}
-_CAPTION: Mapping[str, Check] = {**_MOMENT, "text": _sentence(TEXT), "short": _sentence(SHORT), "pause": _flag}
+T = TypeVar("T")
+Tables = list[Mapping[str, Any]]
+KINDS = ("requests", "commands", "captions")
+MOST = {"requests": 200, "captions": 12}
+"""Tables of a kind there may be; at least one of them must be there."""
 
 
 def read_scenario(path: Path) -> Scenario:
     """The scenario of a file.
 
     Raises:
-        ScenarioError: the file cannot be read, or a value is not right.
+        ScenarioError: the file cannot be read, or values are not right; then each of them is told.
     """
     try:
         given = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -104,45 +39,50 @@ def read_scenario(path: Path) -> Scenario:
     try:
         return _scenario(path, given)
     except ScenarioError as error:
-        raise ScenarioError(f"{path}: {error}") from error
+        raise ScenarioError(told(path, error)) from error
 
 
-def _scenario(path: Path, given: Mapping[str, Any]) -> Scenario:
-    values = _checked("", given, _TOP, ("title", "teaches", "requests", "captions"))
-    parts = tuple(_part(f"requests, number {n}", item) for n, item in enumerate(values["requests"], 1))
-    if not 1 <= len(parts) <= 200:
-        raise ScenarioError(f"requests holds {len(parts)} of them; give 1 to 200")
-    config = values.get("config", {})
-    _config("config", config)
+def _scenario(path: Path, values: Mapping[str, Any]) -> Scenario:
+    wrong = Mistakes()
+    with wrong.noted():
+        check_table("", values, TOP, ("title", "teaches", "requests", "captions"))
+    config = values["config"] if isinstance(values.get("config"), dict) else {}
+    with wrong.noted():
+        _config("config", config)
     if "host_blocks" in values and "cpu_offload_space" in config:
-        raise ScenarioError("host_blocks and config.cpu_offload_space say the same; keep host_blocks")
-    scenario = Scenario(
+        wrong.add("host_blocks and config.cpu_offload_space say the same; keep host_blocks")
+    tables = {kind: _tables(values, kind) for kind in KINDS}
+    for kind, most in MOST.items():
+        if isinstance(values.get(kind), list) and not 1 <= len(values[kind]) <= most:
+            wrong.add(f"{kind} holds {len(values[kind])} of them; give 1 to {most}")
+    parts = _read_all("requests", tables, _part, wrong)
+    commands = _read_all("commands", tables, _command, wrong)
+    captions = _read_all("captions", tables, _caption, wrong)
+    _check_names(tables, wrong)
+    wrong.raise_any()
+    return Scenario(
         name=path.stem, path=path, title=values["title"], teaches=values["teaches"],
-        model=values.get("model", "demo"), parts=parts,
-        captions=tuple(_caption(f"captions, number {n}", item) for n, item in enumerate(values["captions"], 1)),
-        commands=tuple(_command(f"commands, number {n}", item) for n, item in enumerate(values.get("commands", ()), 1)),
+        model=values.get("model", "demo"), parts=parts, captions=captions, commands=commands,
         needs=values.get("needs", ""), config=config, host_blocks=values.get("host_blocks", 0),
         rate=float(values.get("rate", 4.0)), mode=values.get("mode", 1), map_view=values.get("map_view", ""),
     )  # fmt: skip
-    _check_whole(scenario)
-    return scenario
 
 
-def _checked(
-    where: str, given: Mapping[str, Any], allowed: Mapping[str, Check], needed: Iterable[str] = ()
-) -> Mapping[str, Any]:
-    """The values, each known and in its range."""
-    start = f"{where}: " if where else ""
-    for name, value in given.items():
-        if name not in allowed:
-            raise ScenarioError(f"{start}{name} is not known; there are {', '.join(allowed)}")
-        wrong = allowed[name](value)
-        if wrong is not None:
-            raise ScenarioError(f"{start}{name} = {value!r} must be {wrong}")
-    for name in needed:
-        if name not in given:
-            raise ScenarioError(f"{start}{name} is missing; it must be {allowed[name](None)}")
-    return given
+def _tables(values: Mapping[str, Any], kind: str) -> Tables:
+    """The tables of a kind as they were written; what is no table was told already."""
+    given = values.get(kind)
+    return [item for item in given if isinstance(item, dict)] if isinstance(given, list) else []
+
+
+def _read_all(
+    kind: str, tables: Mapping[str, Tables], read: Callable[[str, Mapping[str, Any]], T], wrong: Mistakes
+) -> tuple[T, ...]:
+    """What can be read; what is wrong with the others is noted."""
+    found = []
+    for n, item in enumerate(tables[kind], 1):
+        with wrong.noted():
+            found.append(read(f"{kind}, number {n}", item))
+    return tuple(found)
 
 
 def _when(where: str, given: Mapping[str, Any], otherwise: int | None) -> When:
@@ -158,55 +98,73 @@ def _when(where: str, given: Mapping[str, Any], otherwise: int | None) -> When:
     return When(-1, given["when"], given.get("of", ""), given.get("nth", 1), given.get("after", 0))
 
 
-def _part(where: str, given: Mapping[str, Any]) -> Part:
-    values = _checked(where, given, _REQUEST, ("name", "max_new_tokens"))
-    if not values.get("text", "").strip() and "tokens" not in values:
-        raise ScenarioError(f"{where}: the request has neither text nor tokens; give one of them, or both")
+def _part(where: str, values: Mapping[str, Any]) -> Part:
+    wrong = Mistakes()
+    with wrong.noted():
+        check_table(where, values, REQUEST, ("name", "max_new_tokens"))
+    if not str(values.get("text", "")).strip() and "tokens" not in values:
+        wrong.add(f"{where}: the request has neither text nor tokens; give one of them, or both")
     if "topic" in values and "tokens" not in values:
-        raise ScenarioError(f"{where}: topic fills a prompt up to tokens; give tokens too")
-    sampling = {name: values[name] for name in _SAMPLING if name in values}
+        wrong.add(f"{where}: topic fills a prompt up to tokens; give tokens too")
+    when = When(at=0)
+    with wrong.noted():
+        when = _when(where, values, 0)
+    wrong.raise_any()
+    sampling = {name: values[name] for name in SAMPLING if name in values}
     spec = RequestSpec(
         text=values.get("text", ""), request_id=values["name"], streaming=False,
         **{"ignore_eos": True, **sampling},
     )  # fmt: skip
     return Part(
-        values["name"], _when(where, values, 0), spec, values.get("group", ""), values.get("tokens", 0),
+        values["name"], when, spec, values.get("group", ""), values.get("tokens", 0),
         values.get("topic", "a small cat"),
     )  # fmt: skip
 
 
-def _command(where: str, given: Mapping[str, Any]) -> Command:
-    values = _checked(where, given, _COMMAND)
+def _command(where: str, values: Mapping[str, Any]) -> Command:
+    wrong = Mistakes()
+    with wrong.noted():
+        check_table(where, values, COMMAND)
     kinds = [name for name in ("cancel", "set", "pause") if name in values]
     if len(kinds) != 1:
-        raise ScenarioError(f"{where}: give exactly one of cancel, set and pause")
-    kind, when = kinds[0], _when(where, values, None)
-    if kind == "set":
-        _config(f"{where}: set", values["set"])
-        fixed = [name for name in values["set"] if name not in CHANGEABLE]
-        if fixed or not values["set"]:
-            raise ScenarioError(f"{where}: set changes what can change while it runs: {', '.join(CHANGEABLE)}")
-        return Command("set", when, fields=values["set"])
-    return Command(kind, when, values["cancel"] if kind == "cancel" else "")
+        wrong.add(f"{where}: give exactly one of cancel, set and pause")
+    when = When(at=0)
+    with wrong.noted():
+        when = _when(where, values, None)
+    fields = values["set"] if isinstance(values.get("set"), dict) else {}
+    with wrong.noted():
+        _config(f"{where}: set", fields)
+    if "set" in values and (not fields or any(name in RULES and name not in CHANGEABLE for name in fields)):
+        wrong.add(f"{where}: set changes what can change while it runs: {', '.join(CHANGEABLE)}")
+    wrong.raise_any()
+    return Command(kinds[0], when, values.get("cancel", ""), fields)
 
 
-def _caption(where: str, given: Mapping[str, Any]) -> Caption:
-    values = _checked(where, given, _CAPTION, ("text",))
-    if "short" not in values and _length(values["text"]) > SHORT:
-        raise ScenarioError(f"{where}: text has {_length(values['text'])} characters; add short, of at most {SHORT}")
-    return Caption(
-        _when(where, values, None), values["text"], values.get("short", values["text"]), values.get("pause", True)
-    )
+def _caption(where: str, values: Mapping[str, Any]) -> Caption:
+    wrong = Mistakes()
+    with wrong.noted():
+        check_table(where, values, CAPTION, ("text",))
+    text = values.get("text")
+    if "short" not in values and isinstance(text, str) and length_of(text) > SHORT:
+        wrong.add(f"{where}: text has {length_of(text)} characters; add short, of at most {SHORT}")
+    when = When(at=0)
+    with wrong.noted():
+        when = _when(where, values, None)
+    wrong.raise_any()
+    return Caption(when, values["text"], values.get("short", values["text"]), values.get("pause", True))
 
 
 def _config(where: str, fields: Mapping[str, Any]) -> None:
+    wrong = Mistakes()
     for name, value in fields.items():
         if name not in RULES or name in DEPRECATED:
-            raise ScenarioError(f"{where}: {name} is no field of the configuration; {_fields_like(name)}")
+            wrong.add(f"{where}: {name} is no field of the configuration; {_fields_like(name)}")
+            continue
         try:
             check_field(name, value)
         except ConfigError as error:
-            raise ScenarioError(f"{where}: {error}") from error
+            wrong.add(f"{where}: {error}")
+    wrong.raise_any()
 
 
 def _fields_like(name: str) -> str:
@@ -217,32 +175,27 @@ def _fields_like(name: str) -> str:
     return f"{hint}there are {', '.join(there)}"
 
 
-def _check_whole(scenario: Scenario) -> None:
-    """What can only be said with everything at hand: names, references, figures."""
-    if not 1 <= len(scenario.captions) <= 12:
-        raise ScenarioError(f"captions holds {len(scenario.captions)} of them; give 1 to 12")
-    names = [part.name for part in scenario.parts]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise ScenarioError(f"requests: the name {twice[0]!r} is given twice; every request needs its own")
-    groups = {part.group for part in scenario.parts if part.group}
-    if groups & set(names):
-        raise ScenarioError(f"requests: {min(groups & set(names))!r} names a request and a group; rename one")
-    members = scenario.members
-    moments = [
-        *((f"requests, {part.name}", part.when) for part in scenario.parts),
-        *((f"commands, number {n}", command.when) for n, command in enumerate(scenario.commands, 1)),
-        *((f"captions, number {n}", caption.when) for n, caption in enumerate(scenario.captions, 1)),
-    ]
-    for where, when in moments:
-        if when.of and when.of not in members:
-            raise ScenarioError(f"{where}: of = {when.of!r} is no request or group; there are {', '.join(members)}")
-    for n, command in enumerate(scenario.commands, 1):
-        if command.kind == "cancel" and command.target not in members:
-            raise ScenarioError(f"commands, number {n}: cancel = {command.target!r} is no request or group")
-    for n, caption in enumerate(scenario.captions, 1):
-        for name, text in (("text", caption.text), ("short", caption.short)):
-            try:
-                check_text(text, members)
-            except FigureError as error:
-                raise ScenarioError(f"captions, number {n}: {name}: {error}") from error
+def _check_names(tables: Mapping[str, Tables], wrong: Mistakes) -> None:
+    """Names, and what refers to them: of all tables, so that a mistake in one does not hide those of others."""
+    named = [item for item in tables["requests"] if isinstance(item.get("name"), str)]
+    names = [item["name"] for item in named]
+    groups = {item["group"] for item in named if isinstance(item.get("group"), str)}
+    for name in sorted({name for name in names if names.count(name) > 1}):
+        wrong.add(f"requests: the name {name!r} is given twice; every request needs its own")
+    for name in sorted(groups & set(names)):
+        wrong.add(f"requests: {name!r} names a request and a group; rename one")
+    members = members_of((item["name"], item.get("group", ""), item.get("copies", 1)) for item in named)
+    there = ", ".join(members)
+    for kind in KINDS:
+        for n, item in enumerate(tables[kind], 1):
+            where = f"requests, {item.get('name', n)}" if kind == "requests" else f"{kind}, number {n}"
+            for field in ("of", "cancel"):
+                if isinstance(item.get(field), str) and item[field] not in members:
+                    wrong.add(f"{where}: {field} = {item[field]!r} is no request or group; there are {there}")
+    for n, item in enumerate(tables["captions"], 1):
+        for field in ("text", "short"):
+            if isinstance(item.get(field), str):
+                try:
+                    check_text(item[field], members)
+                except FigureError as error:
+                    wrong.add(f"captions, number {n}: {field}: {error}")

@@ -93,10 +93,20 @@ class Script:
         happenings = list(self._read(record, desk))
         for awaited in (*self._arrivals, *self._commands, *self._captions):
             self._note(awaited, happenings, record)
-        if record.slices or any(ack.kind in ("resume", "step") for ack in record.commands):
+        if record.slices:
             self._reading = False
+        self._go_on(desk, record.step)
+
+    def let_go(self, desk: Desk, step: int) -> None:
+        """A person goes on after ``step``. Where nobody is there no step is heard of, so what waited comes now."""
+        self._reading = False
+        if not desk.has_work:
+            self._go_on(desk, step)
+
+    def _go_on(self, desk: Desk, step: int) -> None:
+        """The next caption, and whoever is due."""
         if not self._reading:
-            self._tell(desk, record.step)
+            self._tell(desk, step)
         if self._reading and not desk.has_work:
             return  # nobody is here: whoever comes next comes when the caption was read
         self._hand_in(desk)

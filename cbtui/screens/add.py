@@ -98,17 +98,20 @@ class AddDialog(Dialog[RequestSpec]):
             classes="fact"),
         )  # fmt: skip
         area = PromptArea(self.spec.text, id="prompt", compact=True, soft_wrap=True, show_line_numbers=False)
-        area.styles.height = 5
         area.cursor_blink = False
         yield area
         yield self.words([("", "muted")], id="tokens")
         yield self.words([("", "muted")], id="prompt-error", classes="error wrapped")
         yield self.gap()
         texts = texts_of(self.spec, REQUEST_FIELDS)
-        for title, row in zip(("LENGTH", "SAMPLING"), REQUEST_FIELDS, strict=True):
-            yield self.section(title, "temperature 0 is greedy" if title == "SAMPLING" else "")
-            yield FieldRow(row, texts, look)
-            yield self.gap()
+        length, sampling, further = REQUEST_FIELDS
+        yield self.section("LENGTH")
+        yield FieldRow(length, texts, look)
+        yield self.gap()
+        yield self.section("SAMPLING", "temperature 0 is greedy; further: as repetition_penalty=1.2")
+        yield FieldRow(sampling, texts, look)
+        yield FieldRow(further, texts, look)
+        yield self.gap()
         yield self.section("OUTPUT")
         yield Horizontal(
             self.words([("streaming", "muted")], classes="label"),

@@ -57,6 +57,8 @@ Dialog Input:focus { background: $cb-select; color: $cb-bright; }
 Dialog Input.-wrong, Dialog Input.-wrong:focus { background: $cb-invalid; color: $cb-vermilion; text-style: bold; }
 Dialog Input > .input--cursor { background: $cb-bright; color: $cb-bg; text-style: none; }
 Dialog TextArea, Dialog TextArea:focus { background: $cb-lift; color: $cb-text; border: none; padding: 0 1; }
+Dialog TextArea { height: 5; }
+Dialog.-low TextArea { height: 3; }
 Dialog TextArea > .text-area--cursor { background: $cb-bright; color: $cb-bg; }
 Dialog TextArea > .text-area--selection, Dialog Input > .input--selection { background: $cb-steel2; }
 Dialog Switcher { width: auto; height: 1; margin-left: 1; }

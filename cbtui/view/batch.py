@@ -12,6 +12,9 @@ from cbtui.view.chrome import Hit
 from cbtui.view.scene import Scene
 from engine.core.observe import PlanPreview, SliceRecord, StepRecord
 
+STOPPED = ("stopped", "failed", "detached")
+"""States of an engine that plans no step."""
+
 
 class Scale:
     """Where the tokens of a plan lie on a bar of ``width`` cells.
@@ -49,7 +52,10 @@ def batch(scene: Scene, width: int, height: int) -> Panel:
     record = scene.batch
     theme = scene.theme
     if record is None:
-        none = RowBuilder(width, theme.style("text")).put(" no step has run yet", theme.style("muted"))
+        words = " no step has run yet"
+        if scene.state.border > 0:
+            words = f" the engine began anew after step {scene.state.border}: no step has run since"[:width]
+        none = RowBuilder(width, theme.style("text")).put(words, theme.style("muted"))
         return Panel(([heading(theme, width, "BATCH"), none.done()] + [blank(theme, width)] * height)[:height])
     gutter = 7 + max(3, len(str(scene.step + 1))) if width >= 100 else 6
     tail = 14 if width >= 100 else 8
@@ -69,8 +75,8 @@ def batch(scene: Scene, width: int, height: int) -> Panel:
     hits += [Hit(len(rows), h.x0, h.x1, h.kind, h.value) for h in row_hits]
     rows.append(row)
     if height > len(rows):
-        if scene.preview is not None:
-            plan = scene.preview
+        plan = scene.preview
+        if plan is not None and (plan.slices or plan.decisions):
             row, row_hits = _plan_row(scene, scene.step + 1, width, gutter, plan, record.budget, room, planned=True)
             hits += [Hit(len(rows), h.x0, h.x1, h.kind, h.value) for h in row_hits]
             rows.append(row)
@@ -91,8 +97,11 @@ def _head(scene: Scene, record: StepRecord, width: int, scale: Scale) -> Row:
     limit = limit_name(scene, record.limit, record.decisions)
     if not record.limit:
         limit = f"none, {idle_reason(scene, record.decisions)}"
+    empty = scene.step - record.step
+    since = f"then {count(empty, 'step')} of commands only" if empty > 0 else ""
     facts = [
         Part(((lead, text),), 2),
+        *([Part(((since, text),), 1)] if since else []),
         Part((("limit: ", dim), (limit, strong)), 1),
     ]
     note = "1 cell = 1 token" if scale.exact else "decode = 1 cell"
@@ -236,7 +245,11 @@ def _unplanned(scene: Scene, width: int, gutter: int) -> Row:
     if gutter >= 10:
         row.right(str(scene.step + 1), gutter - 7).put(" ")
     row.put("--  ")
-    if not scene.idle:
+    if scene.preview is not None:
+        wordings = ("nothing to compute, commands only", "commands only", "")
+    elif scene.chrome.engine in STOPPED and not scene.is_past:
+        wordings = ("the engine is stopped: S starts it again", "the engine is stopped", "stopped")
+    elif not scene.idle:
         wordings = ("not planned yet: p shows what it would do", "not planned yet", "")
     else:
         wordings = ("nothing to do until somebody comes", "nothing to do", "")

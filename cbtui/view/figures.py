@@ -46,7 +46,7 @@ def _step(scene: Scene) -> Figure:
     state = scene.state
     kept = f"kept are {count(state.step - state.oldest + 1, 'step')}: {state.oldest} to {state.step}"
     back = f"; shown is {scene.step}, {count(state.step - scene.step, 'step')} back" if scene.is_past else ""
-    meaning = f"{TERMS['step']} Commands that take effect while nothing can be computed get a step of their own."
+    meaning = f"{TERMS['step']} Commands that change something while nothing is computed get a number of their own."
     return Figure("step", "step", str(scene.step), meaning, (kept + back,))
 
 

@@ -159,15 +159,15 @@ def _left(scene: Scene, width: int, indent: int = 0) -> Row:
     left = picture.usable - scene.margin
     row = RowBuilder(width, text).to(indent)
     width -= indent
-    lead = next(
-        (w for w in ("for new prompts in the next step: ", "for new prompts: ", "") if len(w) + 16 <= width), ""
-    )
+    tail = f", usable {picture.usable}, margin {scene.margin}"
+    sums = f"{picture.usable} {glyphs.minus} {scene.margin} = "
+    need = len("none" + tail) if left <= 0 else len(sums) + len(str(left))
+    leads = (f"for new prompts after step {scene.step}: ", "for new prompts: ", "")
+    lead = next((w for w in leads if len(w) + need <= width), leads[1] if len(leads[1]) + 16 <= width else "")
     if left <= 0:
-        tail = f", usable {picture.usable}, margin {scene.margin}"
         row.put(lead[:width], dim).put("none"[: row.left], theme.style("amber", bold=True))
         row.put(tail if len(tail) <= row.left else "", dim)
         return row.done()
-    sums = f"{picture.usable} {glyphs.minus} {scene.margin} = "
     if len(lead) + len(sums) + len(str(left)) > width:
         return row.done()
     return (

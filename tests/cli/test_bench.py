@@ -6,6 +6,8 @@ import pytest
 
 from cbtui import bench
 from cbtui.bench import Case, percentile
+from cbtui.options import MODEL_OPTIONS, REQUEST_OPTIONS, engine_options, read_choices
+from cbtui.start import load_model, plan_engine
 
 
 @pytest.fixture(autouse=True)
@@ -38,3 +40,25 @@ def test_percentile():
     values = [float(i) for i in range(100)]
     assert [percentile(values, share) for share in (0, 0.5, 0.95, 1)] == [0, 50, 95, 99]
     assert percentile([7.0], 0.95) == 7.0
+
+
+def test_it_is_ready_once_the_model_is_loaded_too(monkeypatch, capsys, tiny_folder):
+    """A clock that only goes on while something is loaded or built."""
+    now = [100.0]
+
+    def load(*given):
+        now[0] += 5.0
+        return load_model(*given)
+
+    def plan(*given):
+        now[0] += 2.0
+        return plan_engine(*given)
+
+    monkeypatch.setattr(bench, "load_model", load)
+    monkeypatch.setattr(bench, "plan_engine", plan)
+    monkeypatch.setattr(bench, "CASES", ())
+    names = (parameter.name for parameter in (*MODEL_OPTIONS, *REQUEST_OPTIONS, *engine_options()))
+    choices = read_choices({**dict.fromkeys(names), "model": str(tiny_folder), "seed": None})
+    assert bench.bench(choices, as_json=True, clock=lambda: now[0]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["load_s"], found["ready_s"]) == (5.0, 7.0)

@@ -21,6 +21,8 @@ class Companion:
         engine.submit([1, 2, 3], "first", max_new_tokens=6)
         return "off we go"
 
+    def let_go(self, engine): ...
+
     def heard(self, engine, record):
         self.threads.add(threading.current_thread().name)
         self.heard_steps.append(record.step)

@@ -114,10 +114,12 @@ class TestCommands:
         engine.tap.attach()
         engine.cancel("nobody")
         engine.step()
-        engine.post("pause", "", engine.pace.hold)
+        engine.post("clear_prefix_cache", "", engine.clear_cache)
         engine.step()
         steps = [record.step for record in records_of(engine)]
         assert steps == [1, 2]
+        engine.post("pause", "", engine.pace.hold)
+        engine.step()
         engine.post("resume", "", engine.pace.resume)
         engine.submit([1], max_new_tokens=1)
         engine.step()

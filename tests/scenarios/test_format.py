@@ -209,3 +209,38 @@ def test_the_template_is_what_two_texts_have_in_common():
     frame, tokenizer = frame_of(make_tokenizer(), True), make_tokenizer()
     assert (tokenizer.decode(list(frame.before)), tokenizer.decode(list(frame.behind))) == ("<", ">")
     assert frame_of(make_tokenizer(), False) == type(frame)((), ())
+
+
+def test_all_mistakes_are_told_at_once_each_in_its_own_line(tmp_path):
+    text = (
+        'title = "A"\ncolour = 1\n[config]\npage_sise = 4\npage_size = 2\n'
+        + REQUEST_A.replace("4\n", "0\n") + "tokens = 0\n" + CAPTION.replace("at = 1\n", "")
+        + '[[captions]]\nat = 1\ntext = "by {Q.gap}"\n[[commands]]\nat = 1\ncancel = "Z"\n'
+    )  # fmt: skip
+    path = write(tmp_path, text)
+    with pytest.raises(ScenarioError) as caught:
+        read_scenario(path)
+    head, *lines = str(caught.value).splitlines()
+    assert head == f"{path} has 10 mistakes"
+    for line, start in zip(lines, (
+        "title = 'A' must be a text of 3 to 48", "colour is not known", "teaches is missing", "config: page_sise is no",
+        "config: page_size=2 ", "requests, number 1: max_new_tokens = 0 must be", "requests, number 1: tokens = 0 must",
+        "captions, number 1: give either at", "commands, number 1: cancel = 'Z'", "captions, number 2: text: {Q.gap}",
+    ), strict=True):  # fmt: skip
+        assert line.startswith(f"  {start}"), (line, start)
+
+
+def test_many_mistakes_are_told_up_to_a_number(tmp_path):
+    text = SMALLEST + "".join(f"[[commands]]\nat = {n}\n" for n in range(1, 30))
+    with pytest.raises(ScenarioError) as caught:
+        read_scenario(write(tmp_path, text))
+    lines = str(caught.value).splitlines()
+    assert lines[0].endswith("has 29 mistakes") and len(lines) == 22 and lines[-1] == "  and 9 more"
+
+
+def test_a_file_without_what_must_be_there_says_all_of_it(tmp_path):
+    with pytest.raises(ScenarioError) as caught:
+        read_scenario(write(tmp_path, "[[requests]]\n[[captions]]\n"))
+    said = str(caught.value)
+    for word in ("title is", "teaches is", "name is", "max_new_tokens is", "neither text nor", "text is", "at (a"):
+        assert word in said, word

@@ -33,10 +33,20 @@ def caption(when: str, text: str = "Step {step}") -> str:
     return f'[[captions]]\n{when}\ntext = "{text}"\n'
 
 
+GAP = (
+    request("A") + caption('when = "ends"\nof = "A"') + request("B", more='when = "ends"\nof = "A"\nafter = 9')
+    + caption('when = "first_token"\nof = "B"') + request("C", more="at = 50") + caption("at = 9")
+)  # fmt: skip
+"""Nobody is there while captions are read."""
+
+
+@pytest.mark.parametrize("name", ["offload", "rush-hour", "gap"])
 @pytest.mark.parametrize("pauses", [False, True])
-def test_a_thread_at_full_speed_makes_the_steps_of_a_run_without_one(pauses):
-    """Where captions pause it, it is let go again at once; the steps that compute are the same."""
-    scenario, loaded = find_scenario("offload"), tiny_loaded()
+def test_a_thread_at_full_speed_makes_the_steps_of_a_run_without_one(pauses, name, tmp_path):
+    """Where captions pause it, a person changes the pace and lets it go again: the steps are the same, and their
+    numbers too.
+    """
+    scenario, loaded = scene(tmp_path, GAP) if name == "gap" else find_scenario(name), tiny_loaded()
     config = {**scenario.config, "host_blocks": scenario.host_blocks}
     manager = make_manager(loaded, config, watchable_config(loaded))
     script = Script(scenario, prepare(scenario, loaded.tokenizer), pauses=pauses)
@@ -48,17 +58,24 @@ def test_a_thread_at_full_speed_makes_the_steps_of_a_run_without_one(pauses):
         while not script.over:
             assert time.monotonic() < end
             if manager.status.state == "held":
+                manager.set_rate(500.0)
+                manager.hold()
+                manager.step_once()
+                manager.set_rate(None)
                 manager.resume()
             time.sleep(0.002)
         records, missed = manager.tap.read(0)
     finally:
         manager.stop(hard_stop=True, timeout=PATIENCE)
     assert not missed
-    run = run_of("offload")
-    made = [[(s.seq, s.kind, s.query, s.past) for s in record.slices] for record in records if record.slices]
-    told = [[(s.seq, s.kind, s.query, s.past) for s in record.slices] for record in run.records.values()]
-    assert made == [slices for slices in told if slices]
+    run = play(scenario, loaded) if name == "gap" else run_of(name)
+    assert _made(records) == _made(run.records.values())
     assert [moment.caption for moment in script.moments] == [moment.caption for moment, _ in run.told]
+
+
+def _made(records):
+    made = {record.step: [(s.seq, s.kind, s.query, s.past) for s in record.slices] for record in records}
+    return {step: slices for step, slices in made.items() if slices}
 
 
 def test_a_request_comes_with_the_step_it_names_and_an_idle_engine_does_not_wait(tmp_path):

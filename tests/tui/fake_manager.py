@@ -97,15 +97,20 @@ class FakeManager:
 
     def resume(self) -> None:
         self._note("resume")
-        self._queue("resume", "", lambda: self._become("running"))
+        self._queue("resume", "", lambda: self._let_go("running"))
 
     def step_once(self, n: int = 1) -> None:
         self._note("step_once", n)
         self._queue("step", str(n), lambda: self._allow(n))
 
     def _allow(self, steps: int) -> str:
-        self._become("held")
         self.step_budget += steps
+        return self._let_go("held")
+
+    def _let_go(self, state: str) -> str:
+        self._become(state)
+        if self._script is not None:
+            self._script.let_go(FakeDesk(self), self._step)
         return ""
 
     def set_rate(self, rate: float | None) -> None:

@@ -1,6 +1,7 @@
 """What people write into fields, and the settings file."""
 
 import pytest
+from textual.widgets import Input
 
 from cbtui.burst import make_burst
 from cbtui.forms import BURST_FIELDS, REQUEST_FIELDS, BurstSpec, read_burst, read_request, texts_of
@@ -8,6 +9,7 @@ from cbtui.launch import RequestSpec
 from cbtui.prompts import counts, parse_stop_strings, write_stop_strings
 from cbtui.settings import Settings, SettingsFile, from_toml, to_toml
 from tests.tui.fake_model import FakeTokenizer
+from tests.tui.stage import playing, rendered
 
 
 def test_a_request_survives_the_way_into_the_fields_and_back():
@@ -135,3 +137,25 @@ def test_toml_round_trip():
 
     settings = Settings(theme='a"b\\c', keymap={"pause": ("P",)})
     assert from_toml(tomllib.loads(to_toml(settings))) == settings
+
+
+@pytest.mark.parametrize("size", [(120, 36), (80, 24)])
+async def test_the_add_dialog_takes_every_parameter_and_stays_whole(tmp_path, size):
+    async with playing(tmp_path, size=size) as play:
+        await play.press("a")
+        await play.type("rain")
+        await play.tick()
+        shown = rendered(play)
+        for word in ("PROMPT", "min_p", "further", "would start at step 1", "Add request"):
+            assert word in shown, word
+        further = play.app.screen.query_one("#further", Input)
+        further.value = "repetition_penalti=1.3"
+        await play.pilot.pause()
+        assert "repetition_penalti is not known; did you mean repetition_penalty?" in rendered(play)
+        further.value = "repetition_penalty=1.3"
+        play.app.screen.query_one("#min_p", Input).value = "0.1"
+        play.app.screen.query_one("#temperature", Input).value = "0.5"
+        await play.press("enter")
+        await play.tick()
+        (_, wanted) = next((args, wanted) for args, wanted in play.manager.named("add_request"))
+        assert (wanted["min_p"], wanted["repetition_penalty"], wanted["temperature"]) == (0.1, 1.3, 0.5)

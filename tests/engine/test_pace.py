@@ -1,0 +1,206 @@
+"""When steps may begin: the rate, late and early steps, pauses; and what does not wait for the next one."""
+
+from itertools import pairwise
+
+import pytest
+
+from engine.control import LATE, Pace
+from engine.core.errors import RequestError
+from engine.delivery import Router
+from engine.thread import EngineThread
+from tests.engine.fakes import fake_engine
+
+RATE = 8.0
+PERIOD = 1.0 / RATE
+
+
+def walk(pace, lateness, start=0.0):
+    """Begins steps as soon as they may, each later by its number of seconds; returns when they began."""
+    now, begun = start, []
+    for late in lateness:
+        now += pace.delay(now) + late
+        pace.began(now)
+        begun.append(now)
+    return begun
+
+
+def paced():
+    pace = Pace()
+    pace.set_rate(RATE)
+    return pace
+
+
+def test_a_little_late_is_caught_up_with_so_that_the_rate_is_reached():
+    begun = walk(paced(), [0.0, *[0.1 * PERIOD] * 40, 0.0])
+    assert begun[-1] == pytest.approx(41 * PERIOD)
+
+
+def test_after_a_late_step_the_missed_ones_do_not_follow_at_once():
+    begun = walk(paced(), [0, 0, 5.5 * PERIOD, 0, 0, 0, 0.9 * PERIOD, 0, 0])
+    gaps = [b - a for a, b in pairwise(begun)]
+    assert min(gaps) >= (1 - LATE) * PERIOD - 1e-9 and max(gaps) == pytest.approx(6.5 * PERIOD)
+    assert gaps[2:5] == pytest.approx([PERIOD] * 3) and gaps[6:] == pytest.approx([PERIOD] * 2)
+
+
+def test_no_window_ever_holds_more_than_the_rate_and_one():
+    late = [((7 * n) % 11) / 4 * PERIOD for n in range(200)]
+    begun = walk(paced(), late)
+    for first, start in enumerate(begun):
+        assert sum(start <= time < start + 1.0 for time in begun[first:]) <= RATE + 1
+
+
+def test_after_a_pause_the_next_step_is_one_step_and_a_new_beat():
+    pace = paced()
+    walk(pace, [0, 0, 0])
+    pace.hold()
+    pace.resume()
+    begun = walk(pace, [0, 0, 0], start=10.0)
+    assert begun == pytest.approx([10.0, 10.0 + PERIOD, 10.0 + 2 * PERIOD])
+
+
+def test_steps_before_their_time_put_nothing_off_but_the_next_one():
+    pace = paced()
+    pace.began(0.0)
+    for now in (0.01, 0.02, 0.03):  # single steps by hand
+        pace.began(now)
+    assert pace.delay(0.03) == pytest.approx(PERIOD)
+
+
+def test_another_rate_counts_from_the_last_step():
+    pace = paced()
+    pace.began(5.0)
+    pace.set_rate(2.0)
+    assert pace.delay(5.1) == pytest.approx(0.4)
+    pace.set_rate(None)
+    assert pace.delay(5.1) == 0.0
+
+
+class Clock:
+    def __init__(self):
+        self.now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+class Waits:
+    """Stands for a condition: who waits moves the clock on, and somebody may come meanwhile."""
+
+    def __init__(self, clock):
+        self.clock = clock
+        self.waited = []
+        self.meanwhile = []
+
+    def wait(self, seconds):
+        self.waited.append(seconds)
+        if self.meanwhile:
+            self.clock.now += seconds / 2
+            self.meanwhile.pop(0)()
+        else:
+            self.clock.now += seconds
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error): ...
+
+    def notify_all(self): ...
+
+
+def slow_thread():
+    engine, clock = fake_engine(), Clock()
+    engine.clock = clock
+    thread = EngineThread(engine, Router())
+    thread._alive = thread._started = True
+    thread._changed = waits = Waits(clock)
+    engine.tap.attach()
+    engine.pace.set_rate(2.0)
+    engine.submit([1, 2], "a", max_new_tokens=40)
+    thread._round(engine)
+    return thread, engine, clock, waits
+
+
+def test_news_during_a_wait_begins_no_step_before_its_time():
+    """Questions are answered and the pace is changed at once; a request comes with the step, which is not earlier."""
+    thread, engine, clock, waits = slow_thread()
+    heard = []
+    waits.meanwhile = [
+        lambda: engine.ask(lambda: heard.append((clock.now, engine.scheduler.step))),
+        lambda: engine.submit([3], "b", max_new_tokens=3),
+        lambda: engine.ask(lambda: heard.append((clock.now, engine.scheduler.step))),
+    ]
+    while engine.scheduler.step < 2:
+        assert thread._round(engine)
+    assert [step for _, step in heard] == [1, 2], "the second question stands behind the request"
+    assert heard[0][0] < 100.5
+    records, _ = engine.tap.read(0)
+    assert [record.step for record in records] == [1, 2]
+    assert records[1].time == pytest.approx(100.5) and [part.seq for part in records[1].slices] == [0, 1]
+
+
+def test_a_pause_during_a_wait_holds_at_once_and_takes_no_number():
+    thread, engine, clock, waits = slow_thread()
+    waits.meanwhile = [lambda: engine.post("pause", "", engine.pace.hold)]
+    thread._round(engine)
+    assert engine.pace.held and clock.now < 100.5 and thread.status.state == "held"
+    engine.post("resume", "", engine.pace.resume)
+    thread._round(engine)
+    records, missed = engine.tap.read(0)
+    assert not missed and [(record.step, bool(record.slices)) for record in records] == [(1, True), (2, True)]
+    assert [ack.kind for ack in records[1].commands] == ["pause", "resume"]
+
+
+def test_a_faster_rate_during_a_wait_shortens_it():
+    thread, engine, clock, waits = slow_thread()
+    waits.meanwhile = [lambda: engine.post("rate", "4.0", lambda: engine.pace.set_rate(4.0))]
+    while engine.scheduler.step < 2:
+        thread._round(engine)
+    assert clock.now == pytest.approx(100.25)
+
+
+class TestNumbers:
+    def test_the_pace_takes_no_steps_and_what_changes_the_state_does(self):
+        engine = fake_engine()
+        engine.tap.attach()
+        engine.submit([1, 2], "a", max_new_tokens=9)
+        engine.step()
+        for kind, act in (("pause", engine.pace.hold), ("rate", lambda: None), ("pause", engine.pace.hold)):
+            engine.post(kind, "", act)
+            engine.step()
+        assert engine.scheduler.step == 1
+        engine.submit([3], "b", max_new_tokens=2)
+        engine.step()
+        engine.post("step", "1", lambda: engine.pace.allow(1))
+        engine.step()
+        engine.post("resume", "", engine.pace.resume)
+        engine.step()
+        records, missed = engine.tap.read(0)
+        assert not missed
+        told = [(record.step, len(record.slices), [ack.kind for ack in record.commands]) for record in records]
+        assert told == [(1, 1, ["add"]), (2, 0, ["pause", "rate", "pause", "add"]), (3, 2, ["step"]),
+                        (4, 2, ["resume"])]  # fmt: skip
+        assert [record.was_held for record in records] == [False, True, True, True]
+
+    def test_a_refusal_is_told_at_once(self):
+        def refuse():
+            raise RequestError("too slow")
+
+        engine = fake_engine()
+        engine.tap.attach()
+        engine.post("rate", "-1", refuse)
+        engine.step()
+        (record,) = engine.tap.read(0)[0]
+        assert [(ack.kind, ack.accepted, ack.detail) for ack in record.commands] == [("rate", False, "too slow")]
+
+    def test_a_hard_stop_and_the_end_of_the_cache_are_one_step(self, start):
+        manager = start()
+        manager.tap.attach()
+        manager.hold()
+        manager.add_request([1] * 20, "a", max_new_tokens=30)
+        manager.step_once(6)
+        while (before := manager.snapshot().step) < 6:
+            assert manager.is_running()
+        manager.stop(hard_stop=True)
+        records, missed = manager.tap.read(0)
+        assert not missed and records[-1].step == before + 1 == manager.status.step
+        assert all(view.state == "free" for view in manager.snapshot().blocks)

@@ -1,0 +1,163 @@
+"""Figures that stand beside each other agree: steps of header and batch, rates, what is usable, what S and - do."""
+
+import pytest
+
+from cbtui import sentences
+from cbtui.theme import theme_named
+from cbtui.view.batch import batch
+from cbtui.view.cells import row_width
+from cbtui.view.chrome import Chrome
+from cbtui.view.host import host
+from cbtui.view.scene import Scene
+from engine.core.observe import CommandAck, Verdict
+from tests.tui.scripted import make_rig, prompt
+from tests.tui.stage import playing
+
+LOOK = theme_named("dark")
+
+
+def lines(panel):
+    return ["".join(segment.text for segment in row) for row in panel.rows]
+
+
+def line_with(play, word):
+    return next(line for line in play.text.splitlines() if word in line)
+
+
+class TestSteps:
+    async def test_commands_alone_are_told_beside_the_step_that_ran_last(self, tmp_path):
+        async with playing(tmp_path) as play:
+            await play.add(2, tokens=30)
+            await play.tick(3)
+            before = play.app.session.state.step
+            assert "commands only" not in line_with(play, "BATCH")
+            play.manager.hold()
+            play.manager.add_request([1, 2, 3])
+            await play.tick()
+            assert f"step {before} ran" in line_with(play, "BATCH")
+            assert "then 1 step of commands only" in line_with(play, "BATCH")
+            assert f"step {before + 1}" in play.text.splitlines()[0]
+            assert line_with(play, " next ").split()[1] == str(before + 2)
+
+    async def test_a_stopped_engine_plans_nothing_and_waits_for_nobody(self, tmp_path):
+        async with playing(tmp_path) as play:
+            await play.add(1, tokens=30)
+            await play.tick(3)
+            play.app.session.hard_stop()
+            await play.tick()
+            assert play.app.chrome.engine == "stopped"
+            assert "the engine is stopped: S starts it again" in line_with(play, " next ")
+
+    def test_a_step_of_commands_alone_is_no_batch_with_everything_unused(self):
+        rig = make_rig(host_blocks=0)
+        rig.add("a", prompt(0, 20), 9)
+        rig.step()
+        rig.state.apply(rig.scheduler.take_events().record(rig.now))
+        row = lines(batch(Scene.of(rig.state, Chrome(past=1), LOOK), 120, 4))[-1]
+        assert " next   2 --" in row and "nothing to compute, commands only" in row and "unused" not in row
+
+    async def test_an_engine_that_began_anew_says_since_when(self, tmp_path):
+        async with playing(tmp_path) as play:
+            await play.add(1, tokens=30)
+            await play.tick(3)
+            play.app.session.hard_stop()
+            await play.tick()
+            await play.press("S")
+            await play.tick()
+            step = play.app.session.state.step
+            assert f"step {step}" in play.text.splitlines()[0]
+            assert f"the engine began anew after step {step}: no step has run since" in play.text
+
+    async def test_a_start_is_told_and_in_the_past_where_the_present_is(self, tmp_path):
+        async with playing(tmp_path) as play:
+            await play.add(1, tokens=30)
+            await play.tick(3)
+            play.app.session.hard_stop()
+            await play.tick()
+            await play.press("left_square_bracket")
+            past = play.app.chrome.past
+            await play.press("S")
+            await play.tick()
+            assert play.notice == f"the engine starts again; step {past} is shown, end goes live"
+
+
+class TestPace:
+    async def test_another_rate_while_paused_is_told_at_once(self, tmp_path):
+        async with playing(tmp_path) as play:
+            await play.press("space")
+            await play.tick()
+            await play.press("minus")
+            await play.tick()
+            assert play.notice == "at most 50 steps per second when the engine goes on"
+
+    def test_a_pause_and_commands_do_not_make_the_rate_greater(self):
+        """Steps begin every second; one of them is followed by a caption's pause, others by commands alone."""
+        rig = make_rig(host_blocks=0)
+        rig.add("a", prompt(0, 20), 60)
+        for number in range(30):
+            began = rig.now
+            rig.step()
+            rig.now = began + 0.25
+            if number in (20, 26):
+                rig.acks.append(CommandAck(0, "pause", "", True))
+                record = rig.scheduler.take_events().record(rig.now, commands=tuple(rig.acks))
+                rig.acks.clear()
+                rig.state.apply(record)
+                rig.now += 3.0
+                rig.acks.append(CommandAck(0, "resume", "", True))
+            steps, _ = rig.state.rates()
+            assert steps is None or steps <= 4.0 + 1e-9, number
+        stretch = rig.state.stretch()
+        assert stretch.steps / stretch.seconds == pytest.approx(4.0)
+
+    def test_commands_alone_are_no_steps_per_second(self):
+        rig = make_rig(host_blocks=0)
+        rig.add("a", prompt(0, 20), 60)
+        for number in range(12):
+            began = rig.now
+            rig.step()
+            if number % 2:
+                rig.state.apply(rig.scheduler.take_events().record(began + 0.1))
+            rig.now = began + 0.25
+        steps, _ = rig.state.rates()
+        assert steps == pytest.approx(4.0)
+
+
+class TestUsable:
+    def test_a_row_that_counts_otherwise_than_the_pool_says_so(self):
+        """Two blocks are usable now; those who run take one of them in the next step."""
+        rig = make_rig(hybrid=False, window=None, num_blocks=9, host_blocks=0, page_size=4, safety_margin=0.0)
+        rig.add("a", prompt(0, 15), 12)
+        rig.add("b", prompt(1, 12), 12)
+        rig.step()
+        rig.add("c", prompt(2, 16), 2)
+        told = {True: 0, False: 0}
+        for _ in range(8):
+            rig.step(preview=True)
+            scene = Scene.of(rig.state, Chrome(), LOOK)
+            story = next((s for s in rig.state.stories.values() if s.request_id == "c"), None)
+            decision = None if story is None else scene.decision(story)
+            if decision is None or decision.verdict is not Verdict.WAIT_BLOCKS:
+                continue
+            words = sentences.why(scene, story)[0]
+            differs = decision.b != scene.picture.usable
+            assert (f"the others leave {decision.b}:" if differs else f"only {decision.b} usable:") in words
+            told[differs] += 1
+        assert all(told.values()), told
+
+    def test_what_is_left_for_new_prompts_names_its_step(self):
+        rig = make_rig(host_blocks=8)
+        rig.add("a", prompt(0, 60), 5)
+        rig.step()
+        scene = Scene.of(rig.state, Chrome(), LOOK)
+        assert "for new prompts after step 1: " in lines(host(scene, 100, 6))[-1]
+
+
+def test_an_empty_batch_row_fits_the_smallest_screen():
+    rig = make_rig(host_blocks=0)
+    rig.add("a", prompt(0, 20), 3)
+    rig.step()
+    rig.state.apply(rig.scheduler.take_events().record(rig.now))
+    scene = Scene.of(rig.state, Chrome(engine="stopped"), LOOK)
+    for width in (40, 60, 80, 120, 200):
+        assert all(row_width(row) == width for row in batch(scene, width, 4).rows)
