@@ -134,8 +134,6 @@ class Feed:
         for ack in record.commands:
             if ack.kind == "follow" and ack.accepted:
                 continue  # the caption below the HUD tells it
-            if ack.kind == "pause" and ack.accepted and not ack.detail and record.slices:
-                continue  # it is over: the engine goes on with this step
             if ack.kind != "add" or not ack.accepted:
                 self._tell(ack, record.step)
 

@@ -112,7 +112,7 @@ class AddDialog(Dialog[RequestSpec]):
         yield FieldRow(sampling, texts, look)
         yield FieldRow(further, texts, look)
         yield self.gap()
-        yield self.section("OUTPUT")
+        yield self.section("OUTPUT", id="output")
         yield Horizontal(
             self.words([("streaming", "muted")], classes="label"),
             Switcher(("on", "off"), int(not self.spec.streaming), look, id="streaming"),

@@ -80,7 +80,7 @@ Dialog.-reading #lines {
 Dialog.-column .cell { width: 1fr; margin-right: 0; }
 Dialog.-column .cell > Static { width: 1fr; }
 Dialog.-column FieldRow > .row { layout: vertical; }
-Dialog.-low .gap { display: none; }
+Dialog.-low .gap, Dialog.-low #output { display: none; }
 """
 
 

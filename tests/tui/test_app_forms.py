@@ -146,7 +146,7 @@ async def test_the_add_dialog_takes_every_parameter_and_stays_whole(tmp_path, si
         await play.type("rain")
         await play.tick()
         shown = rendered(play)
-        for word in ("PROMPT", "min_p", "further", "would start at step 1", "Add request"):
+        for word in ("PROMPT", "min_p", "further", "would start at step 1", "Add request", "esc cancel"):
             assert word in shown, word
         further = play.app.screen.query_one("#further", Input)
         further.value = "repetition_penalti=1.3"
