@@ -70,7 +70,7 @@ class Watch:
 @pytest.mark.parametrize("hybrid", [False, True])
 def test_it_comes_in_the_step_that_was_said_live_and_in_the_past(hybrid):
     rig, live = make_rig(hybrid=hybrid, window=None if not hybrid else 24, num_blocks=60, page_size=8), Watch()
-    for number, (length, new) in enumerate([(15, 30), (16, 40), (17, 9), (24, 1), (33, 26), (8, 2)]):
+    for number, (length, new) in enumerate([(15, 30), (16, 40), (17, 9), (24, 1), (33, 26), (8, 2), (15, 10)]):
         rig.add(f"r{number}", prompt(number, length), new)
     while rig.scheduler.has_work:
         rig.step()

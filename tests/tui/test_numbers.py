@@ -91,20 +91,21 @@ class TestPace:
             assert play.notice == "at most 50 steps per second when the engine goes on"
 
     def test_a_pause_and_commands_do_not_make_the_rate_greater(self):
-        """Steps begin every second; one of them is followed by a caption's pause, others by commands alone."""
+        """Four steps begin in a second; two of them are followed by a pause as soon as they are done."""
         rig = make_rig(host_blocks=0)
         rig.add("a", prompt(0, 20), 60)
         for number in range(30):
             began = rig.now
             rig.step()
-            rig.now = began + 0.25
             if number in (20, 26):
                 rig.acks.append(CommandAck(0, "pause", "", True))
                 record = rig.scheduler.take_events().record(rig.now, commands=tuple(rig.acks))
                 rig.acks.clear()
                 rig.state.apply(record)
-                rig.now += 3.0
+                rig.now += 1.0
                 rig.acks.append(CommandAck(0, "resume", "", True))
+            else:
+                rig.now = began + 0.25
             steps, _ = rig.state.rates()
             assert steps is None or steps <= 4.0 + 1e-9, number
         stretch = rig.state.stretch()
