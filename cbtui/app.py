@@ -72,7 +72,7 @@ class MonitorApp(App[int], inherit_bindings=False):
         self.keys = keymap()
         self.chrome = Chrome(
             engine="loading",
-            mode=launch.mode,
+            mode=launch.mode or 1,
             order=kept.order if kept.order in ORDERS else ORDERS[0],
             map_view=kept.map_view if kept.map_view in MAP_VIEWS else MAP_VIEWS[0],
             map_order=kept.map_order if kept.map_order in MAP_ORDERS else MAP_ORDERS[0],
@@ -139,14 +139,14 @@ class MonitorApp(App[int], inherit_bindings=False):
         if self.session.launch.scenario is None:
             self.session.load()
         else:
-            self.play(self.session.launch.scenario)
+            self.play(self.session.launch.scenario, self.session.launch.mode)
 
-    def play(self, scenario: Scenario) -> None:
-        """Begins a scenario and shows what it is about, in the views its captions speak of."""
+    def play(self, scenario: Scenario, mode: int | None = None) -> None:
+        """Begins a scenario and shows what it is about, in the views its captions speak of; ``mode`` goes first."""
         if self.player.begin(scenario):
             self.change(
-                mode=scenario.mode, past=None, frozen=False, filter="", difference=False, maximised=None, mark=None,
-                map_view=scenario.map_view or MAP_VIEWS[0], map_order=MAP_ORDERS[0], order=ORDERS[0],
+                mode=mode or scenario.mode, past=None, frozen=False, filter="", difference=False, maximised=None,
+                mark=None, map_view=scenario.map_view or MAP_VIEWS[0], map_order=MAP_ORDERS[0], order=ORDERS[0],
             )  # fmt: skip
 
     # ---- drawing
@@ -195,6 +195,8 @@ class MonitorApp(App[int], inherit_bindings=False):
 
     def change(self, **fields: Any) -> None:
         """Replaces fields of the chrome and brings the whole frame up to date."""
+        if fields.get("past") is not None and self.chrome.past is None and self.session.state is not None:
+            fields["left"] = self.session.state.step
         self.chrome = replace(self.chrome, **fields)
         self._draw()
 

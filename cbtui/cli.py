@@ -131,17 +131,17 @@ def monitor(ctx: typer.Context, **values: Any) -> None:
         raise OptionError("--scenario brings its own prompts; leave --prompt and --prompts-file out.")
     steps = read_option(values, "steps", whole("steps", 1))
     size = read_option(values, "size", read_size, (120, 36))
-    mode = read_option(values, "mode", whole("mode", 1, 6), 1)
+    mode = read_option(values, "mode", whole("mode", 1, 6))
     rate = read_option(values, "rate", real("steps per second", 0, 1000, open_low=True))
     if values["once"] and scenario is not None:
         from cbtui.scenarios.frames import print_frames
 
         look = theme_named(values["theme"] or "dark", ascii_only=bool(values["ascii"]))
-        raise typer.Exit(print_frames(choices, scenario, size, look, values["mode"] and mode))
+        raise typer.Exit(print_frames(choices, scenario, size, look, mode))
     if values["once"]:
         from cbtui.once import once
 
-        raise typer.Exit(once(choices, size, values["theme"] or "dark", bool(values["ascii"]), mode, steps))
+        raise typer.Exit(once(choices, size, values["theme"] or "dark", bool(values["ascii"]), mode or 1, steps))
     from cbtui.start import launch
 
     raise typer.Exit(

@@ -54,7 +54,8 @@ TERMS: Mapping[str, str] = {
 
 _MAP = (
     "Every block of the pool, one or two cells each. A letter says who owns it, a capital one full attention,",
-    "a small one a sliding window. Shared blocks have no hue: they belong to nobody alone.",
+    "a small one a sliding window; # and = stand for an id that is longer than the cell.",
+    "Shared blocks have no hue: they belong to nobody alone. In the past the blocks keep their places.",
     "v changes what the colours say, l the order; a click selects a block and the request it belongs to.",
 )
 _STREAM = ("The text of the selected request as it comes. Each shade is one token; i pins a stream.",)

@@ -71,7 +71,7 @@ class LaunchOptions:
             a person changed in the configuration editor (empty at first); it is called again for every restart.
         prompts: requests to add as soon as the engine runs.
         defaults: what the add dialog starts with.
-        mode: 1 … 6, the mode shown first.
+        mode: 1 … 6, the mode shown first; None for the scenario's own, and 1 without one.
         theme: a theme's name, or None for the remembered one.
         ascii: draw with ASCII glyphs only; None for the remembered choice.
         rate: steps per second at the start, None for as fast as it goes.
@@ -87,7 +87,7 @@ class LaunchOptions:
     make_manager: Callable[[Any, Mapping[str, Any]], Any]
     prompts: tuple[RequestSpec, ...] = ()
     defaults: RequestSpec = field(default_factory=RequestSpec)
-    mode: int = 1
+    mode: int | None = None
     theme: str | None = None
     ascii: bool | None = None
     rate: float | None = None

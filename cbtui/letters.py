@@ -13,6 +13,27 @@ def label(number: int) -> str:
     return letters
 
 
+UNNAMED, UNNAMED_WINDOW = "#", "="
+"""Stand for a label in less room than it has letters: one letter of two would be the name of somebody else."""
+
+
 def cell_letter(name: str, *, small: bool = False) -> str:
-    """The one character that stands for a label on the map: its last letter, small for a window block."""
-    return name[-1].lower() if small else name[-1]
+    """The one character that stands for a label: its letter, small for a window block; a mark if it has several."""
+    if len(name) > 1:
+        return UNNAMED_WINDOW if small else UNNAMED
+    return name.lower() if small else name
+
+
+def tile_letters(name: str, *, small: bool = False) -> str:
+    """The two characters that stand for a label: all of it where it fits, else the mark and a blank."""
+    if len(name) > 2:
+        return cell_letter(name, small=small) + " "
+    return (name.lower() if small else name).ljust(2)
+
+
+def cut_label(name: str, cells: int, ellipsis: str) -> str:
+    """A label in at most ``cells`` cells; what is cut says so, and its last letters stay: they tell most apart."""
+    if len(name) <= cells:
+        return name
+    room = cells - len(ellipsis)
+    return ellipsis + name[-room:] if room > 0 else UNNAMED[:cells]

@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cbtui.situation import explains
+from cbtui.stories import Story
 from cbtui.view.chrome import Hit
 from cbtui.view.requests import lines
 from cbtui.view.scene import Scene
@@ -22,6 +23,8 @@ class Place:
 
     def __init__(self, app: "MonitorApp") -> None:
         self._app = app
+        self._moved = False
+        """the person moved the request cursor: it stays where it was put"""
 
     # ---- requests
 
@@ -33,13 +36,26 @@ class Place:
         state, story = self._app.session.state, self._app.selected_story
         of_before = story is not None and state is not None and 0 <= story.ended <= state.border
         if story is not None and not of_before:
+            self._follow(story)
             return
+        self._moved = False
         shown = self._order()
         if story is not None and state is not None:
             shown = [key for key in shown if state.stories[key].arrived > state.border] or [story.key]
         key = shown[0] if shown else None
         if key != self._app.chrome.selected:
             self._app.change(selected=key)
+
+    def _follow(self, story: Story) -> None:
+        """A cursor nobody has moved goes to the first row once its request has ended and others fill the table."""
+        app, rows = self._app, self._app.frame.rows_of("requests")
+        if self._moved or story.ended < 0 or not rows or app.chrome.past is not None or not app.has_work:
+            return
+        order = self._order()
+        if story.key not in order[:rows] and order and app.session.state is not None:
+            first = app.session.state.stories[order[0]]
+            if first.ended < 0:
+                app.change(selected=first.key)
 
     def _order(self) -> list[int]:
         """Keys of all requests shown, those out of sight too, in the order of the table."""
@@ -63,6 +79,7 @@ class Place:
 
     def _move_request(self, by: int) -> None:
         order, selected = self._order(), self._app.chrome.selected
+        self._moved = True
         if order:
             place = order.index(selected) if selected in order else 0
             self._app.change(selected=order[max(0, min(len(order) - 1, place + by))])
@@ -110,6 +127,7 @@ class Place:
         picture = state.picture if self._app.chrome.past is None else state.at(self._app.chrome.past)
         owners = {seq for seq, _ in picture.blocks[block].owners} if block < len(picture.blocks) else set()
         selected = owners.pop() if len(owners) == 1 else self._app.chrome.selected
+        self._moved = self._moved or selected != self._app.chrome.selected
         self._app.change(block=block, selected=selected)
 
     # ---- panes
@@ -189,6 +207,7 @@ class Place:
         elif hit.kind == "order":
             app.perform("order")
         elif hit.kind == "request":
+            self._moved = True
             app.change(selected=int(hit.value))
             if double:
                 app.perform("detail")

@@ -105,6 +105,7 @@ def _why_active(scene: Scene, story: Story, live: Live, decision: Decision) -> W
             f"admitted with {count(b, 'new block')}{hit}: chunk of {query}, {left} to go",
             f"admitted: chunk of {query}, {left} to go" + (f", {a} cached" if a else ""),
             f"chunk of {query}, {left} to go",
+            f"chunk of {query}",
         )
     if decision.verdict is Verdict.RESTORE:
         return (
@@ -112,6 +113,7 @@ def _why_active(scene: Scene, story: Story, live: Live, decision: Decision) -> W
             f"back from CPU: {count(a, 'block')} copied in this step",
             f"back from CPU: {count(a, 'block')} copied",
             f"{count(a, 'block')} back from CPU",
+            f"{a} back from CPU",
         )
     if decision.verdict is Verdict.OFFLOAD:
         held = live.change.host_blocks
@@ -120,6 +122,7 @@ def _why_active(scene: Scene, story: Story, live: Live, decision: Decision) -> W
             f"to CPU: {count(held, 'block')} saved, {b} freed; makes room for {who}",
             f"to CPU: {count(held, 'block')}, makes room for {who}",
             f"{count(held, 'block')} to CPU, room for {who}",
+            f"to CPU, for {who}",
         )
     if decision.verdict is Verdict.RECOMPUTE:
         who = scene.label(a)
@@ -127,6 +130,7 @@ def _why_active(scene: Scene, story: Story, live: Live, decision: Decision) -> W
             f"preempted: {count(b, 'block')} dropped to make room for {who}, will be computed again",
             f"preempted: {count(b, 'block')} dropped for {who}, recomputes",
             f"preempted for {who}, recomputes",
+            "recomputes later",
         )
     return (str(decision.verdict).replace("_", " "),)
 
@@ -181,6 +185,8 @@ def _wait_tokens(scene: Scene, d: Decision, prefix: str) -> Wordings:
         f"{prefix}wants {wants}, {d.b} of the budget left",
         f"wants {wants}, {d.b} left in the budget",
         f"no tokens left ({d.a} wanted, {d.b} left)",
+        f"{d.a} wanted, {d.b} left",
+        "no tokens left",
     )
 
 
@@ -189,6 +195,7 @@ def _wait_rows(scene: Scene, d: Decision, prefix: str) -> Wordings:
         f"{prefix}{d.a} of {count(d.b, 'row')} taken, one must end first",
         f"{prefix}{d.a} of {count(d.b, 'row')} taken",
         f"no free row ({d.a} of {d.b})",
+        "no free row",
     )
 
 
@@ -200,6 +207,7 @@ def _wait_blocks(scene: Scene, d: Decision, prefix: str) -> Wordings:
         f"{prefix}needs {count(d.a, 'block')}, {usable}",
         f"needs {count(d.a, 'block')}, {usable}",
         f"needs {count(d.a, 'block')}, has {d.b}",
+        f"needs {d.a}, has {d.b}",
     )
 
 
@@ -211,6 +219,7 @@ def _wait_margin(scene: Scene, d: Decision, prefix: str) -> Wordings:
         f"{prefix}would leave {count(d.a, 'block')}, the {margin} keeps {d.b}",
         f"would leave {count(d.a, 'block')}, the {margin} keeps {d.b}",
         f"leaves {count(d.a, 'block')}, margin keeps {d.b}",
+        f"margin keeps {d.b}",
     )
 
 
@@ -225,7 +234,8 @@ def _wait_order(scene: Scene, d: Decision, prefix: str) -> Wordings:
 
 
 def _wait_in_flight(scene: Scene, d: Decision, prefix: str) -> Wordings:
-    return (f"{prefix}its next token depends on step {d.a}, which is in flight", f"waits for step {d.a} in flight")
+    words = f"step {d.a} in flight"
+    return (f"{prefix}its next token depends on step {d.a}, which is in flight", f"waits for {words}", words)
 
 
 def _wait_prefill(scene: Scene, d: Decision, prefix: str) -> Wordings:
@@ -233,6 +243,7 @@ def _wait_prefill(scene: Scene, d: Decision, prefix: str) -> Wordings:
         f"decode held back by prefill_first, {d.a} of at most {count(d.b, 'step')} in a row",
         f"held back by prefill_first ({d.a} of {count(d.b, 'step')})",
         f"prefill first ({d.a} of {d.b})",
+        "prefill first",
     )
 
 
@@ -255,11 +266,13 @@ def _why_ended(scene: Scene, story: Story, live: Live | None) -> Wordings:
         return (
             f"refused: at full length it needs {count(rejected.a, 'block')}, the pool has {rejected.b}",
             f"needs {count(rejected.a, 'block')}, the pool has {rejected.b}",
+            f"needs {rejected.a} of {rejected.b}",
         )
     if rejected is not None:
         return (
             f"refused: {rejected.a} tokens, the model allows {rejected.b}",
             f"{rejected.a} tokens, at most {rejected.b}",
+            f"too long: {rejected.a}",
         )
     at = f"at {story.ended}" if story.ended >= 0 else ""
     tokens = count(len(story.tokens), "token")
@@ -268,5 +281,7 @@ def _why_ended(scene: Scene, story: Story, live: Live | None) -> Wordings:
     if error and not stopped:
         return (f"failed {at}: {error}", error)
     if stopped or reason == "cancelled":
-        return (f"{reason} {at} after {tokens}, {count(story.freed, 'block')} freed", f"{reason} {at} after {tokens}")
-    return (f"finished {at} ({reason}), {count(story.freed, 'block')} given back", f"finished {at} ({reason})")
+        long = f"{reason} {at} after {tokens}"
+        return (f"{long}, {count(story.freed, 'block')} freed", long, f"{reason} {at}", reason)
+    long = f"finished {at} ({reason})"
+    return (f"{long}, {count(story.freed, 'block')} given back", long, f"finished ({reason})", reason or at)

@@ -58,7 +58,7 @@ def requests_of(choices: Choices) -> tuple[RequestSpec, ...]:
 def launch(
     choices: Choices,
     *,
-    mode: int = 1,
+    mode: int | None = None,
     theme: str | None = None,
     ascii: bool | None = None,
     rate: float | None = None,

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from textual import events, on
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Horizontal
 from textual.message import Message
 from textual.widget import Widget
@@ -15,6 +15,7 @@ from cbtui.forms import REQUEST_FIELDS, read_request, texts_of
 from cbtui.launch import RequestSpec
 from cbtui.screens.base import Dialog
 from cbtui.screens.fields import FieldCell, FieldRow, Press, Switcher
+from cbtui.screens.inorder import InOrder
 from cbtui.screens.words import Words, say
 from cbtui.sentences import count
 from cbtui.theme import Theme
@@ -47,8 +48,10 @@ class AddFacts:
     copy: RequestSpec | None
 
 
-class PromptArea(TextArea):
+class PromptArea(InOrder, TextArea):
     """Takes any text. Enter hands the dialog in; ^j, shift+enter and pasting make new lines."""
+
+    WRITES = True
 
     class Entered(Message):
         """Enter was pressed."""
@@ -62,16 +65,14 @@ class PromptArea(TextArea):
             event.stop()
             event.prevent_default()
             self.insert("\n")
-        else:
-            await super()._on_key(event)
 
 
 class AddDialog(Dialog[RequestSpec]):
     """Answers with the request to add, or None."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("ctrl+t", "template", "template", priority=True),
-        Binding("ctrl+d", "copy", "copy", priority=True),  # else the prompt takes it for "delete to the right"
+        ("ctrl+t", "template", "template"),
+        ("ctrl+d", "copy", "copy"),
     ]
     GAP_HEIGHT: ClassVar[int] = 30
 

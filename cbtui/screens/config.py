@@ -10,8 +10,9 @@ from textual.widget import Widget
 from textual.widgets import Input, Static
 
 from cbtui.configuration import EDITABLE, RESTART, ConfigChange, config_fields, judge
-from cbtui.screens.base import Dialog
+from cbtui.screens.base import COLUMN_WIDTH, Dialog
 from cbtui.screens.fields import Press, Switcher
+from cbtui.screens.inorder import Field
 from cbtui.screens.words import Words, say
 from cbtui.theme import Theme
 from cbtui.view.chrome import ConfigField
@@ -65,11 +66,10 @@ class ConfigDialog(Dialog[ConfigChange]):
     def body(self) -> Iterable[Widget]:
         yield self.words([("Configuration", "bold"), ("   nothing is applied before you say so", "muted")])
         yield self.gap()
-        head = f"   {'field':<26}{'now':>10}   {'new':<14}{'takes effect':<14}note"
-        yield self.words([(head, "muted")])
+        yield self.words([("", "muted")], id="head")
         yield self.section("")
         for row in config_fields(self._config)[: len(EDITABLE)]:
-            field = Input(row.now, select_on_focus=False, compact=True, id=row.name, classes="new")
+            field = Field(row.now, select_on_focus=False, compact=True, id=row.name, classes="new")
             field.styles.width = 13
             field.styles.margin = 0
             field.cursor_blink = False
@@ -78,6 +78,7 @@ class ConfigDialog(Dialog[ConfigChange]):
                 Static("", markup=False, id=f"{row.name}-after", classes="fill"), classes="row",
             )  # fmt: skip
             yield self.words([("", "vermilion")], id=f"{row.name}-error", classes="error wrapped under")
+        yield self.words([("", "muted")], id="note", classes="wrapped")
         yield self.gap()
         yield Horizontal(
             self.words([("", "muted")], id="restart", classes="label"),
@@ -90,8 +91,7 @@ class ConfigDialog(Dialog[ConfigChange]):
         yield Horizontal(
             Press("Apply", self.look, id="apply", on=False), Press("Restart", self.look, id="again", on=False),
             Static("", markup=False, id="hint", classes="fill wrapped"),
-            self.words([("  ^r", "bold"), (" reset field  ", "muted"), ("esc", "bold"), (" discard", "muted")],
-            classes="label"), classes="row",
+            self.words([], id="keys", classes="label"), classes="row",
         )  # fmt: skip
 
     def on_mount(self) -> None:
@@ -102,10 +102,37 @@ class ConfigDialog(Dialog[ConfigChange]):
     @on(Input.Changed)
     def _check(self) -> None:
         change, fields = self._judged()
+        field = " reset  " if self._narrow else " reset field  "
+        self.write("#keys", [("  ^r", "bold"), (field, "muted"), ("esc", "bold"), (" discard", "muted")])
+        note = "" if self._narrow else f"{'takes effect':<14}note"
+        head = f"   {'field':<26}{'now':>10}   {'new':<14}{note or 'takes effect'}"
+        self.write("#head", [(head, "muted")])
         for row in fields:
             self._show_row(row)
+        self._show_note(fields)
         refused = [row for row in fields if row.error]
         self._show_foot(change, refused)
+
+    @property
+    def _narrow(self) -> bool:
+        """There is no room for notes beside the fields."""
+        return self.app.size.width < COLUMN_WIDTH
+
+    def on_resize(self) -> None:
+        super().on_resize()
+        self._check()
+
+    def on_descendant_focus(self) -> None:
+        self._show_note(self._judged()[1])
+
+    def _show_note(self, fields: Sequence[ConfigField]) -> None:
+        """The note of the field with the cursor, where there is no room for it beside the field."""
+        row = next((row for row in fields if self.focused is not None and row.name == self.focused.id), None)
+        line = self.query_one("#note", Static)
+        beside = 0 if self._narrow else self.query_one(f"#{fields[0].name}-after").size.width - 15
+        line.display = row is not None and len(row.note) > beside
+        if row is not None:
+            line.update(say(self.look, [(f"   {row.note}", "muted")], wrap=True))
 
     def _judged(self) -> tuple[ConfigChange, tuple[ConfigField, ...]]:
         texts = {field.id: field.value for field in self.query(Input) if field.id is not None}
@@ -121,7 +148,7 @@ class ConfigDialog(Dialog[ConfigChange]):
         self.write(f"#{row.name}-before", [(f" {sign} ", role), (f"{row.name:<26}", role), (f"{row.now:>10} ", "muted"),
                                            (f"{arrow:<2}", role)])  # fmt: skip
         tone = "vermilion" if row.error else "amber" if row.changed and row.effect == RESTART else "muted"
-        self.write(f"#{row.name}-after", [(f" {row.effect:<14}", tone), (row.note, "muted")])
+        self.write(f"#{row.name}-after", [(f" {row.effect:<14}", tone), ("" if self._narrow else row.note, "muted")])
         self.query_one(f"#{row.name}", Input).set_class(bool(row.error), "-wrong")
         error = self.query_one(f"#{row.name}-error", Static)
         error.set_class(bool(row.error), "-shown")
@@ -129,7 +156,8 @@ class ConfigDialog(Dialog[ConfigChange]):
 
     def _show_foot(self, change: ConfigChange, refused: list[ConfigField]) -> None:
         apply, again = self.query_one("#apply", Press), self.query_one("#again", Press)
-        apply.set(f"Apply {len(change.now)} at the next step", bool(change.now) and not refused)
+        when = "" if self._narrow else " at the next step"
+        apply.set(f"Apply {len(change.now)}{when}", bool(change.now) and not refused)
         again.set(f"Restart with {len(change.now) + len(change.restart)}", bool(change.restart) and not refused)
         for press in (apply, again):  # a button that cannot be pressed would take the room of the reason
             press.display = not refused

@@ -8,9 +8,10 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 from textual.message import Message
-from textual.widgets import Input, Static
+from textual.widgets import Static
 
 from cbtui.forms import FormField
+from cbtui.screens.inorder import Field, InOrder
 from cbtui.screens.words import say
 from cbtui.theme import Theme
 
@@ -22,7 +23,7 @@ class FieldCell(Horizontal):
         super().__init__(classes="cell")
         self.field = field
         self._look = theme
-        self.input = Input(value, select_on_focus=False, compact=True, id=field.name)
+        self.input = Field(value, select_on_focus=False, compact=True, id=field.name)
         self.input.styles.width = field.width
         self.input.cursor_blink = False
 
@@ -59,7 +60,7 @@ class FieldRow(Vertical):
         self._errors.update("\n".join(lines))
 
 
-class Switcher(Static, can_focus=True):
+class Switcher(InOrder, Static, can_focus=True):
     """A choice of a few words beside each other; space, enter, ← and → change it, a click takes the word clicked."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -118,7 +119,7 @@ class Switcher(Static, can_focus=True):
             return self.switcher
 
 
-class Press(Static, can_focus=True):
+class Press(InOrder, Static, can_focus=True):
     """A button: enter, space or a click press it. While it is off it says so by its look and does nothing."""
 
     BINDINGS: ClassVar[list[BindingType]] = [("enter,space", "press", "press")]

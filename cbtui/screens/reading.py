@@ -15,6 +15,7 @@ from textual.widgets import Input, Static
 
 from cbtui.keys import GROUPS, Action, key_name
 from cbtui.screens.base import Dialog
+from cbtui.screens.inorder import Field
 from cbtui.screens.words import Words, say
 from cbtui.situation import Situation
 from cbtui.theme import Theme
@@ -52,7 +53,7 @@ class ReadingDialog(Dialog[None]):
         tail = "   type to search, esc closes" if self._search else "   esc closes"
         yield self.words([(self._title, "bold"), (tail, "muted")])
         if self._search:
-            field = Input("", select_on_focus=False, compact=True, id="search")
+            field = Field("", select_on_focus=False, compact=True, id="search")
             field.cursor_blink = False
             field.styles.width = 40
             field.styles.margin = 0

@@ -15,6 +15,7 @@ from textual.widgets.option_list import Option
 from cbtui.forms import FormField
 from cbtui.screens.base import Dialog
 from cbtui.screens.fields import FieldRow
+from cbtui.screens.inorder import Field
 from cbtui.screens.words import Words, say
 from cbtui.theme import Theme
 
@@ -135,7 +136,7 @@ class FilterDialog(Dialog[str]):
         self._value, self._changed = value, changed
 
     def body(self) -> Iterable[Widget]:
-        field = Input(self._value, select_on_focus=False, compact=True, id="filter")
+        field = Field(self._value, select_on_focus=False, compact=True, id="filter")
         field.cursor_blink = False
         field.styles.width = "1fr"
         yield Horizontal(

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from rich.style import Style
 
-from cbtui.letters import cell_letter
+from cbtui.letters import UNNAMED, cell_letter
 from cbtui.limits import idle_reason, limit_name, unused
 from cbtui.sentences import count, seconds
 from cbtui.view.cells import Panel, Part, Row, RowBuilder, blank, choose, heading
@@ -107,7 +107,10 @@ def _head(scene: Scene, record: StepRecord, width: int, scale: Scale) -> Row:
     note = "1 cell = 1 token" if scale.exact else "decode = 1 cell"
     if not scale.exact and scale.decode_cells < scale.decodes:
         note = f"1 cell = {scale.budget / scale.width:.1f} tokens"
-    return heading(theme, width, "BATCH", facts, [Part(((note, dim),), 0)], gap=2)
+    notes = [Part(((note, dim),), 0)]
+    if any(len(scene.label(part.seq)) > 1 for part in record.slices):
+        notes.insert(0, Part(((f"{UNNAMED} ", strong), ("longer id", dim)), -1))
+    return heading(theme, width, "BATCH", facts, notes, gap=2)
 
 
 def _ruler(scene: Scene, width: int, gutter: int, scale: Scale) -> Row:
@@ -187,7 +190,10 @@ def _bar(
         hue, x0 = scene.hue(part.seq), row.used
         if part.kind == "decode":
             letter = cell_letter(scene.label(part.seq))
-            row.put(letter * cells, theme.tile(hue, "plan_head" if planned else "head"))
+            style = theme.tile(hue, "plan_head" if planned else "head")
+            if letter == UNNAMED and part.seq == scene.chrome.selected:  # the mark does not say that it is this one
+                style = theme.style("on_ink", "on", bold=True)
+            row.put(letter * cells, style)
         else:
             style = theme.tile(hue, "plan" if planned else "body")
             head = theme.tile(hue, "plan_head" if planned else "head")
@@ -219,7 +225,7 @@ def _chunk(
     if cells < len(name) + 1:
         row.put((cell_letter(name) + " " * cells)[:cells], head)
         return
-    lead = " " if cells > len(name) + 1 else ""
+    lead = " " if cells > len(name) + 1 or len(name) > 1 else ""  # letters of neighbours would become one name
     row.put(f"{lead}{name}", head)
     room = cells - len(lead) - len(name)
     fitting = max((w for w in wordings if len(w) <= room), key=len)

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from operator import is_not
+from typing import cast
 
 from rich.segment import Segment
 from rich.style import Style
@@ -22,31 +23,32 @@ Tails = dict[int, tuple[int, int]]
 class KeptMap:
     """The cells and rows of the last frame, with everything they were drawn from."""
 
-    def __init__(self, scene: Scene) -> None:
+    def __init__(self, scene: Scene, wide: bool) -> None:
+        self.wide = wide
         self.cells: list[Cell] = []
         self.rows: dict[int, tuple[tuple[object, ...], Row]] = {}
         self._blocks: list[BlockView] = []
         self._tails: Tails = {}
         self._moved: set[int] = set()
-        self._painter = Painter(scene)
+        self._painter = Painter(scene, wide)
 
     @classmethod
-    def of(cls, scene: Scene, fills: bool) -> "KeptMap":
-        """What is kept for this scene, brought up to date; ``fills``: how full last blocks are is shown."""
+    def of(cls, scene: Scene, wide: bool) -> "KeptMap":
+        """What is kept for this scene, brought up to date; ``wide``: a block has two cells."""
         chrome = scene.chrome
-        asked = (id(scene.theme), chrome.map_view, chrome.selected, scene.picture.windows, fills)
+        asked = (id(scene.theme), chrome.map_view, chrome.selected, scene.picture.windows, wide)
         kept = scene.state.memo.get("map")
         found = kept[1] if kept is not None and kept[0] == asked else None
         if not isinstance(found, KeptMap):
-            found = cls(scene)
+            found = cls(scene, wide)
             scene.state.memo["map"] = (asked, found)
-        found._follow(scene, fills)
+        found._follow(scene)
         return found
 
-    def _follow(self, scene: Scene, fills: bool) -> None:
+    def _follow(self, scene: Scene) -> None:
         picture, painter = scene.picture, self._painter
         painter.scene = scene
-        blocks, tails = picture.blocks, _tails(scene) if fills else {}
+        blocks, tails = picture.blocks, _tails(scene) if self.wide else {}
         moved = {*picture.moves.out_blocks, *picture.moves.back_blocks}
         if len(self.cells) != len(blocks) or scene.chrome.map_view in ("age", "fill"):
             self.cells = [painter.cell(number) for number in range(len(blocks))]
@@ -100,11 +102,31 @@ def _cells(scene: Scene, kept: KeptMap, order: str) -> list[Cell]:
     """The blocks in the order drawn; those in the safety margin on its ground."""
     if order != "owner":
         return kept.cells[1:]
-    numbers = owner_order(scene)
-    margin = scene.margin if scene.chrome.map_view == "owner" else 0
-    free = max(0, len(numbers) - margin)
-    cell = Painter(scene).cell
-    return [kept.cells[number] for number in numbers[:free]] + [cell(number, "amber_on") for number in numbers[free:]]
+    numbers, cells = _places(scene), kept.cells[:]
+    blocks, left = scene.picture.blocks, scene.margin if scene.chrome.map_view == "owner" else 0
+    cell = Painter(scene, kept.wide).cell
+    for number in reversed(numbers):
+        if left <= 0:
+            break
+        if blocks[number].state != "owned":
+            cells[number] = cell(number, "amber_on")
+            left -= 1
+    return [cells[number] for number in numbers]
+
+
+def _places(scene: Scene) -> list[int]:
+    """Block ids grouped by owner; in the past by those of the step it was left for, so that only changes move."""
+    picture, left = scene.picture, scene.chrome.left
+    if not scene.is_past or left is None:
+        return owner_order(picture)
+    asked = left, picture.num_blocks
+    kept = scene.state.memo.get("places")
+    if kept is not None and kept[0] == asked:
+        return cast(list[int], kept[1])
+    before = scene.state.at(left)
+    numbers = owner_order(before if before.num_blocks == picture.num_blocks else picture)
+    scene.state.memo["places"] = asked, numbers
+    return numbers
 
 
 def _merged(line: list[Cell], per_cell: int) -> list[Cell]:
@@ -171,5 +193,6 @@ def _focus(scene: Scene, cell: Cell, changed: set[int] | None) -> Style:
     if scene.chrome.block == cell.block:
         return scene.theme.style("on_ink", "on", bold=True, underline=True)
     if changed is not None and cell.block not in changed:
-        return scene.theme.style("muted" if scene.picture.blocks[cell.block].state == "owned" else "faint")
+        ground = "amber_on" if cell.run in (("cached", "amber_on"), ("free", "amber_on")) else "bg"
+        return scene.theme.style("muted" if scene.picture.blocks[cell.block].state == "owned" else "faint", ground)
     return cell.bright

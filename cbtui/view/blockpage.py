@@ -172,6 +172,7 @@ def _pool(scene: Scene, width: int) -> list[Row]:
         "shared": "shared",
         "shared_window": "shared window",
         "back": "just back",
+        "out": "just left",
         "cached": "cached",
         "free": "free",
     }

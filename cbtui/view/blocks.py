@@ -9,10 +9,10 @@ from cbtui.view.tiles import Shape, shape
 
 
 def order_of(scene: Scene, width: int) -> str:
-    """ "owner" or "physical": what the person chose, else what suits the size and the moment."""
+    """ "owner" or "physical": what the person chose, else what suits the size."""
     if scene.chrome.map_order in ("owner", "physical"):
         return scene.chrome.map_order
-    return "physical" if scene.is_past or width >= 198 else "owner"
+    return "physical" if width >= 198 else "owner"
 
 
 def blocks(scene: Scene, width: int, height: int, *, screen_width: int, legend_rows: int = 1, tiles: bool = False,

@@ -5,7 +5,7 @@ from operator import itemgetter
 
 from rich.style import Style
 
-from cbtui.letters import cell_letter
+from cbtui.letters import cell_letter, cut_label
 from cbtui.picture import Live
 from cbtui.view.cells import Panel, Part, Row, RowBuilder, blank, heading
 from cbtui.view.chrome import Hit
@@ -97,7 +97,7 @@ def block_tables(scene: Scene, width: int, height: int) -> Panel:
     for sequence in live:
         selected = sequence.key == scene.chrome.selected
         row = RowBuilder(width, theme.style("text"))
-        name = scene.label(sequence.key)[-2:]
+        name = cut_label(scene.label(sequence.key), 2, theme.glyphs.ellipsis)
         row.put(f" {name}".ljust(3), theme.tile(scene.hue(sequence.key), "head" if selected else "bold"))
         for group in groups:
             cells = table_cells(scene, sequence, group)

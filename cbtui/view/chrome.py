@@ -67,6 +67,7 @@ class Chrome:
         engine: "new", "loading", "running", "held", "draining", "stopped" or "failed".
         error: why it failed, one sentence.
         past: the step shown instead of the live one, None when live.
+        left: the step that was live when the past was gone to: the block map keeps its places.
         frozen: the view stands still while the engine runs on.
         rate: the slow-motion limit in steps per second, None for full speed.
         step_seconds: how long the step in progress has been running, None when nothing is late.
@@ -87,6 +88,7 @@ class Chrome:
     engine: str = "running"
     error: str | None = None
     past: int | None = None
+    left: int | None = None
     frozen: bool = False
     rate: float | None = None
     step_seconds: float | None = None

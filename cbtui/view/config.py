@@ -1,5 +1,8 @@
 """Mode 6: the configuration, field by field: what holds now, what would change, and when."""
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 from cbtui.sentences import count
 from cbtui.view.cells import Panel, Part, Row, RowBuilder, blank, choose, clip, heading, width_of, wrap
 from cbtui.view.chrome import ConfigField, Hit
@@ -16,6 +19,28 @@ _HELP = {
     "max_steps_without_decode": "prefill_first: decodes run at the latest after so many steps",
     "max_length": "longest sequence the model allows",
 }
+
+
+class Columns(NamedTuple):
+    """Cells of the name, the value and when it takes effect."""
+
+    name: int
+    now: int = 14
+    when: int = 16
+
+
+TIGHT = 110
+"""Below this width the columns are as narrow as what stands in them: the room is for the notes."""
+
+
+def _widths(fields: Sequence[ConfigField], width: int) -> Columns:
+    name = max([18, *(len(f.name) + 2 for f in fields)])
+    if width >= TIGHT:
+        return Columns(name)
+    name = max([8, *(len(f.name) + 1 for f in fields)])
+    now = max([3, *(width_of(f.now) for f in fields)])
+    when = max([len("takes effect"), *(len(f.effect) for f in fields)])
+    return Columns(min(name, 26) if width < 80 else name, min(now + 1, 14), when)
 
 
 def fields_of(scene: Scene) -> tuple[ConfigField, ...]:
@@ -42,10 +67,8 @@ def config_page(scene: Scene, width: int, height: int) -> Panel:
     facts = [Part(((count(len(fields), "field"), theme.style("text")),), 2)]
     if changed:
         facts.append(Part(((f"{changed} edited", theme.style("amber", bold=True)),), 3))
-    name_width = max([18, *(len(f.name) + 2 for f in fields)])
-    if width < 80:
-        name_width = min(name_width, 26)
-    rows: list[Row] = [heading(theme, width, "CONFIG", facts), _columns(scene, width, name_width, edited=bool(changed))]
+    sizes = _widths(fields, width)
+    rows: list[Row] = [heading(theme, width, "CONFIG", facts), _columns(scene, width, sizes, edited=bool(changed))]
     hits: list[Hit] = []
     room = max(1, height - len(rows))
     first = max(0, min(cursor - room // 2, len(fields) - room))
@@ -53,8 +76,8 @@ def config_page(scene: Scene, width: int, height: int) -> Panel:
         if len(rows) >= height:
             break
         hits.append(Hit(len(rows), 0, width, "field", index))
-        rows.append(_field(scene, width, name_width, item, selected=index == cursor, edited=bool(changed)))
-        beside = width - name_width - 3 - 14 - 18 - 15 * bool(changed)
+        rows.append(_field(scene, width, sizes, item, selected=index == cursor, edited=bool(changed)))
+        beside = width - 3 - sum(sizes) - 2 - (width < TIGHT) - 15 * bool(changed)
         if index == cursor and width_of(item.note) > beside:  # the whole note of the field under the cursor
             rows += [_note(scene, width, line) for line in wrap(item.note, max(10, width - 5))][: height - len(rows)]
         if item.error and len(rows) < height:
@@ -97,19 +120,20 @@ def _cache(scene: Scene, width: int) -> list[Row]:
     return rows
 
 
-def _columns(scene: Scene, width: int, name_width: int, *, edited: bool) -> Row:
+def _columns(scene: Scene, width: int, sizes: Columns, *, edited: bool) -> Row:
     """Names of the columns; one that has no room for its values is left out."""
     row = RowBuilder(width, scene.theme.style("muted"))
-    row.put("   field"[:width].ljust(min(width, name_width + 3)))
+    row.put("   field"[:width].ljust(min(width, sizes.name + 3)))
     new = (("   new", 15),) if edited else ()
-    for text, size in (("now", 14), *new, ("  takes effect", 18), ("note", 4)):
+    note = (" note", 5) if width < TIGHT else ("note", 4)
+    for text, size in (("now", sizes.now), *new, ("  takes effect", sizes.when + 2), note):
         if row.left < size:
             break
         row.put(text.rjust(size) if text == "now" else text.ljust(size))
     return row.done()
 
 
-def _field(scene: Scene, width: int, name_width: int, item: ConfigField, *, selected: bool, edited: bool) -> Row:
+def _field(scene: Scene, width: int, sizes: Columns, item: ConfigField, *, selected: bool, edited: bool) -> Row:
     theme, glyphs = scene.theme, scene.theme.glyphs
     bg = "select" if selected else "bg"
     dim, text, strong = theme.style("muted", bg), theme.style("text", bg), theme.style("bright", bg, bold=True)
@@ -119,11 +143,11 @@ def _field(scene: Scene, width: int, name_width: int, item: ConfigField, *, sele
     role = "vermilion" if item.error else "bright"
     row.put(f"{sign} ", theme.style(role, bg, bold=True))
     row.field(
-        item.name, min(name_width, row.left), theme.style(role, bg, bold=True) if item.changed or item.error else text
+        item.name, min(sizes.name, row.left), theme.style(role, bg, bold=True) if item.changed or item.error else text
     )
-    if row.left < 14:
+    if row.left < sizes.now:
         return row.done()
-    row.right(item.now, 14, dim if item.changed else text)
+    row.right(item.now, sizes.now, dim if item.changed else text)
     if edited:
         if row.left < 15:
             return row.done()
@@ -131,9 +155,11 @@ def _field(scene: Scene, width: int, name_width: int, item: ConfigField, *, sele
         ground = "invalid" if item.error else "lift"
         look = theme.style(role if item.changed else "text", ground, bold=item.changed)
         row.field(f" {item.new or item.now}", 11, look).put(" ")
-    if row.left < 18:
+    if row.left < sizes.when + 2:
         return row.done()
     when = "refused" if item.error else item.effect
     amber = item.changed and "restart" in item.effect
-    row.put("  ").field(when, 16, theme.style("amber", bg, bold=True) if amber else strong if item.changed else dim)
-    return row.put(choose((item.note,), row.left, glyphs.ellipsis), dim).done()
+    look = theme.style("amber", bg, bold=True) if amber else strong if item.changed else dim
+    row.put("  ").field(when, sizes.when, look)
+    lead = " "[: row.left] if width < TIGHT else ""
+    return row.put(lead).put(choose((item.note,), row.left, glyphs.ellipsis), dim).done()

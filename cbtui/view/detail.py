@@ -11,6 +11,8 @@ from cbtui.view.cells import Panel, Part, Row, RowBuilder, blank, choose, clip, 
 from cbtui.view.gantt import story_sentence
 from cbtui.view.scene import Scene
 
+LEAST_TOKENS = 3
+"""Rows of the tokens below the other parts, at least: the heading, the prompt and the newest one."""
 PHASES = ("queued", "prefill", "decode", "stalled", "preempted", "offloaded", "paused")
 
 
@@ -28,9 +30,23 @@ def detail(scene: Scene, width: int, height: int) -> Panel:
         right = _fill(Panel(_tokens(scene, story, width - left_width - 2, room)), width - left_width - 2, room, scene)
         body = join(left, right, 2, theme).rows if room else []
     else:
-        body = _left(scene, story, width)
-        body += _tokens(scene, story, width, max(2, room - len(body)))
+        body = _below(scene, story, width, room)
     return _fill(Panel([*head, *body]), width, height, scene)
+
+
+def _below(scene: Scene, story: Story, width: int, room: int) -> list[Row]:
+    """The same in one column. A part has room for its heading and a row of it, or is left out."""
+    if room < 2:
+        return []
+    why, tables, events = _why(scene, story, width), _tables(scene, story, width), _events(scene, story, width)
+    left = room - len(why)
+    tokens = min(left, LEAST_TOKENS) if left >= 2 else 0
+    left -= tokens
+    tables = tables if len(tables) <= left else []
+    left -= len(tables)
+    events = events[:left] if left >= 2 else []
+    left -= len(events)
+    return [*why, *tables, *events, *(_tokens(scene, story, width, tokens + left) if tokens else ())]
 
 
 def _fill(panel: Panel, width: int, height: int, scene: Scene) -> Panel:
@@ -112,27 +128,38 @@ def event_words(scene: Scene, story: Story, event: Event) -> tuple[str, ...]:
 
 def _left(scene: Scene, story: Story, width: int) -> list[Row]:
     """Why, block tables, events."""
+    return [*_why(scene, story, width), *_tables(scene, story, width), *_events(scene, story, width)]
+
+
+def _why(scene: Scene, story: Story, width: int) -> list[Row]:
+    theme = scene.theme
+    words = choose(sentences.why(scene, story), width - 1, theme.glyphs.ellipsis)
+    return [heading(theme, width, "WHY"), RowBuilder(width, theme.style("text")).put(" ").put(words).done()]
+
+
+def _tables(scene: Scene, story: Story, width: int) -> list[Row]:
+    theme, live = scene.theme, scene.live(story.key)
+    if live is None or not (any(live.tables) or live.host):
+        return []
+    rows = [heading(theme, width, "BLOCK TABLES")]
+    for group in range(len(live.tables)):
+        window = scene.picture.windows[group]
+        row = RowBuilder(width, theme.style("muted")).put(" full   " if window is None else " window ")
+        cells = table_cells(scene, live, group)
+        for glyph, style in cells[-max(1, row.left - 6) :]:
+            row.put(glyph, style)
+        rows.append(row.put(f" {live.held(group)}"[: row.left], theme.style("text")).done())
+    return rows
+
+
+def _events(scene: Scene, story: Story, width: int) -> list[Row]:
     theme = scene.theme
     dim, text = theme.style("muted"), theme.style("text")
-    rows = [heading(theme, width, "WHY")]
-    rows.append(
-        RowBuilder(width, text)
-        .put(" ")
-        .put(choose(sentences.why(scene, story), width - 1, theme.glyphs.ellipsis), text)
-        .done()
-    )
-    live = scene.live(story.key)
-    if live is not None and (any(live.tables) or live.host):
-        rows.append(heading(theme, width, "BLOCK TABLES"))
-        for group in range(len(live.tables)):
-            window = scene.picture.windows[group]
-            row = RowBuilder(width, dim).put(" full   " if window is None else " window ")
-            cells = table_cells(scene, live, group)
-            for glyph, style in cells[-max(1, row.left - 6) :]:
-                row.put(glyph, style)
-            rows.append(row.put(f" {live.held(group)}"[: row.left], text).done())
-    rows.append(heading(theme, width, "EVENTS", [Part((("newest first", dim),))]))
-    for event in reversed([e for e in story.events if e.step <= scene.step]):
+    events = [event for event in story.events if event.step <= scene.step]
+    if not events:
+        return []
+    rows = [heading(theme, width, "EVENTS", [Part((("newest first", dim),))])]
+    for event in reversed(events):
         row = RowBuilder(width, dim).right(str(event.step), 7, dim).put("  ")
         rows.append(row.put(choose(event_words(scene, story, event), row.left, theme.glyphs.ellipsis), text).done())
     return rows

@@ -96,7 +96,9 @@ def _requests(scene: Scene, diff: Difference) -> list[list[Span]]:
                 "on_cpu": "stay on CPU",
             }[state]
             line: list[Span] = [(f"{len(keys):>2} {words}  ", text)]
-            line += [(scene.label(key), theme.tile(scene.hue(key), "bold")) for key in keys[:16]]
+            names = [scene.label(key) for key in keys[:16]]
+            apart = " " * any(len(name) > 1 for name in names)
+            line += [(apart + name, theme.tile(scene.hue(key), "bold")) for name, key in zip(names, keys, strict=False)]
             lines.append(line)
     budget = f", {diff.tokens} of {diff.budget} budget used" if diff.tokens >= 0 and diff.budget > 0 else ""
     lines.append([(str(diff.output), strong), (f" new tokens{budget}", dim)])

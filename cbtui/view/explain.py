@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from cbtui import sentences
+from cbtui.letters import cell_letter
 from cbtui.sentences import count, percent, seconds
 from cbtui.view.cells import Panel, Part, Row, RowBuilder, blank, choose, heading
 from cbtui.view.scene import Scene
@@ -195,23 +196,18 @@ def _holders(scene: Scene, why: "Explanation", width: int, bg: str) -> list[Row]
     kinds = "full + window" if scene.hybrid else ""
     facts = [Part(((kinds, theme.style("muted", bg)),))] if kinds else []
     head = heading(theme, width, f"WHO HOLDS THE {used} USED BLOCKS", facts)
-    entries = [
-        (f"{scene.label(h.seq)} {h.full + h.window}", h.full + h.window, theme.tile(scene.hue(h.seq), "head"))
-        for h in why.holders
-    ]
+    entries = [(scene.label(h.seq), h.full + h.window, theme.tile(scene.hue(h.seq), "head")) for h in why.holders]
     if why.shared:
-        entries.append(
-            (f"{theme.glyphs.shared} {why.shared}", why.shared, theme.style("share_ink", "share", bold=True))
-        )
+        entries.append((theme.glyphs.shared, why.shared, theme.style("share_ink", "share", bold=True)))
     total = sum(blocks for _, blocks, _ in entries) or 1
     row = RowBuilder(width, theme.style("text", bg)).put(" ")
     room, done = width - 2, 0
-    for words, blocks, style in entries:
+    for name, blocks, style in entries:
         done += blocks
         cells = 1 + round(done / total * room) - row.used
         if cells > 0:
-            fitting = f" {words}" if len(words) + 1 <= cells else words if len(words) <= cells else words[:1]
-            row.put(fitting.ljust(cells), style)
+            wordings = f" {name} {blocks}", f"{name} {blocks}", name, cell_letter(name)
+            row.put(next(words for words in wordings if len(words) <= cells).ljust(cells), style)
     return [on_ground(head, width, bg, scene), row.done(), blank(theme, width, bg)]
 
 

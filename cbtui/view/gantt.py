@@ -2,6 +2,7 @@
 
 from rich.style import Style
 
+from cbtui.letters import cut_label
 from cbtui.sentences import count, seconds
 from cbtui.stories import OPEN, Story
 from cbtui.view.cells import Panel, Part, Row, RowBuilder, blank, choose, heading, keep_parts
@@ -108,7 +109,7 @@ def _request(scene: Scene, line: Line, width: int, cols: Columns, tail: int) -> 
     row = RowBuilder(width, theme.style("text", bg))
     row.put(glyphs.cursor if selected else " ", theme.style("bright", bg, bold=True))
     alive = line.state not in GONE
-    name = f" {story.label} " if len(story.label) == 1 else story.label.ljust(3)[-3:]
+    name = f" {story.label} " if len(story.label) == 1 else cut_label(story.label, 3, glyphs.ellipsis).ljust(3)
     bad = line.state in ("refused", "failed")
     style = theme.tile(story.hue, "head") if alive else theme.tile(story.hue, "bold", bg)
     row.put(name, theme.style("vermilion", bg, bold=True) if bad else style)

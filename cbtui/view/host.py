@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from cbtui.letters import cell_letter
+from cbtui.letters import cell_letter, tile_letters
 from cbtui.sentences import count
 from cbtui.view.cells import Panel, Part, Row, RowBuilder, blank, choose, heading
 from cbtui.view.chrome import Hit
@@ -93,7 +93,9 @@ def _slots(scene: Scene, width: int, rows: int, *, tiles: bool, gutter: bool) ->
             if moving:
                 row.put((glyphs.out + letter)[: plan.tile], theme.tile(hue, "transit"))
             else:
-                row.put((letter + " ")[: plan.tile], theme.tile(hue, "window" if seq == previous else "window_head"))
+                if plan.tile == 2:
+                    letter = tile_letters(scene.label(seq), small=picture.is_window(group))
+                row.put(letter, theme.tile(hue, "window" if seq == previous else "window_head"))
             previous = seq
         out.append(row.done())
     return out, hits

@@ -2,6 +2,7 @@
 
 from operator import attrgetter
 
+from cbtui.letters import UNNAMED, cell_letter
 from cbtui.view.cells import Part, Row, RowBuilder, Span, blank, keep_parts
 from cbtui.view.plaincells import AGE_STEPS, group_glyph
 from cbtui.view.scene import Scene
@@ -24,21 +25,21 @@ def legend_parts(scene: Scene, *, long: bool, numbers: bool, margin: bool) -> li
         return _plain_parts(scene, numbers=numbers)
     theme, glyphs, counts = scene.theme, scene.theme.glyphs, class_counts(scene)
     dim = theme.style("muted")
-    hue = scene.hue(scene.chrome.selected) if scene.chrome.selected in scene.picture.sequences else _some_hue(scene)
+    sample, hue = _sample(scene)
     parts: list[Part] = []
 
     def add(key: str, spans: tuple[Span, ...], words: str, priority: int, *, always: bool = False) -> None:
         number = counts[key] if key in counts else 0
         if not number and not always:
             return
-        told = key in ("cached", "free") and not long  # by the equation above; the room is for the words
+        # the equation above tells them, the room is for the words; but what leaves is counted there too
+        told = key in ("cached", "free") and not (long or counts["out"])
         count = f" {number} " if (numbers and not told) or not always else " "
         parts.append(Part((*spans, (f"{count}{words}", dim)), priority))
 
     full, window = theme.tile(hue, "head"), theme.tile(hue, "window_head")
     kinds = scene.hybrid or not any(w is not None for w in scene.picture.windows)
-    tile = (("A", full), ("A", theme.tile(hue, "body")))
-    small = (("a", window), ("a", theme.tile(hue, "window")))
+    tile, small = ((cell_letter(sample), full),), ((cell_letter(sample, small=True), window),)
     if kinds:
         kind = "full attention" if long else "full attn"
         add("full", tile, kind if scene.hybrid else "owned", 9, always=True)
@@ -51,9 +52,10 @@ def legend_parts(scene: Scene, *, long: bool, numbers: bool, margin: bool) -> li
     shared_by = f"shared by {most}" if numbers else "shared"
     add("shared", ((f"{glyphs.shared}{most}" if long else glyphs.shared, shares),), shared_by, 7)
     add("shared_window", ((glyphs.shared_window, shares),), "shared, window", 6)
-    leaving = len(scene.picture.moves.out_slots)
-    if leaving:
-        spans = ((glyphs.out, theme.tile(_mover_hue(scene, out=True), "transit")), (f" {leaving} to CPU", dim))
+    if counts["out"]:
+        moved = len(scene.picture.moves.out_slots)
+        drawn = f"{counts['out']} of {moved}" if counts["out"] < moved else f"{moved}"
+        spans = ((glyphs.out, theme.tile(_mover_hue(scene, out=True), "transit")), (f" {drawn} to CPU", dim))
         parts.append(Part(spans, 7))
     back = ((glyphs.back, theme.tile(_mover_hue(scene, out=False), "transit")),)
     add("back", back, "back from CPU" if long else "back", 7)
@@ -62,8 +64,10 @@ def legend_parts(scene: Scene, *, long: bool, numbers: bool, margin: bool) -> li
     if margin and scene.margin:
         amber = theme.style("amber", "amber_on")
         parts.append(Part(((glyphs.cached + glyphs.free, amber), (f" {scene.margin} margin", dim)), 6))
+    if any(len(scene.label(live.key)) > 1 for live in scene.picture.sequences.values() if any(live.tables)):
+        parts.append(Part(((UNNAMED, theme.style("bright", bold=True)), (" longer id", dim)), 8))
     if long:
-        parts.append(Part((("A", theme.tile(hue, "head")), (glyphs.levels[4], theme.tile(hue, "fill")),
+        parts.append(Part(((cell_letter(sample), theme.tile(hue, "head")), (glyphs.levels[4], theme.tile(hue, "fill")),
                            (" last block, 5/8 full", dim)), 1))  # fmt: skip
     return parts
 
@@ -94,8 +98,12 @@ def _plain_parts(scene: Scene, *, numbers: bool) -> list[Part]:
     return parts
 
 
-def _some_hue(scene: Scene) -> int:
-    return scene.hue(next(iter(scene.picture.sequences), 0))
+def _sample(scene: Scene) -> tuple[str, int]:
+    """Label and hue of a request that stands for all: the selected one if a cell can name it, else one it can."""
+    there = scene.picture.sequences
+    keys = [key for key in (scene.chrome.selected, *there) if key is not None and key in there]
+    key = next((key for key in keys if len(scene.label(key)) == 1), keys[0] if keys else None)
+    return ("A", 0) if key is None else (scene.label(key), scene.hue(key))
 
 
 def _mover_hue(scene: Scene, *, out: bool) -> int:

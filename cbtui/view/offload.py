@@ -17,7 +17,7 @@ def offload_page(scene: Scene, width: int, height: int) -> Panel:
         scene.picture.moves.back_slots.values()
     )
     slots = -(-len(scene.picture.host) // max(16, (width - 4) // 2 // 16 * 16))
-    graph = min(14, max(0, height - 14))
+    graph = min(14, max(0, height - 14)) if scene.picture.host else 0  # without a pool nothing moves
     upper = max(4, min(height - graph - totals, 1 + max(1, slots) + len(held) + 2))
     pool = host(scene, width, upper, tiles=width >= 110, gutter=width >= 60)
     rows, hits = list(pool.rows), list(pool.hits)
@@ -26,8 +26,8 @@ def offload_page(scene: Scene, width: int, height: int) -> Panel:
         chart, chart_hits = _traffic(scene, width, graph)
         hits += [Hit(h.y + len(rows), h.x0, h.x1, h.kind, h.value) for h in chart_hits]
         rows += chart
-        if height - len(rows) >= 3:
-            rows += _moves(scene, width, height - len(rows))
+    if height - len(rows) >= 3 and (graph or not scene.picture.host):
+        rows += _moves(scene, width, height - len(rows))
     rows += [blank(theme, width)] * (height - len(rows))
     return Panel(rows[:height], [h for h in hits if h.y < height])
 
@@ -65,13 +65,16 @@ def _totals(scene: Scene, width: int, height: int) -> list[Row]:
     lost = "its" if c.preemptions == 1 else "their"
     again = "token" if c.recomputed_tokens == 1 else "tokens"
     out, back = count(c.offloaded_blocks, "block"), count(c.restored_blocks, "block")
-    for name, number, words in (
+    there = bool(scene.picture.host)
+    room = "the CPU pool had no room" if there else "there is no CPU pool"
+    moves = (
         ("to CPU", c.offloads, f"{requests(c.offloads)} moved out: {out}{moved(c.offloaded_blocks)}"),
         ("back", c.restores, f"{requests(c.restores)} moved back: {back}{moved(c.restored_blocks)}"),
-        ("preempted", c.preemptions, f"{requests(c.preemptions)} lost {lost} cache: the CPU pool had no room"),
+        ("preempted", c.preemptions, f"{requests(c.preemptions)} lost {lost} cache: {room}"),
         ("recomputed", c.recomputed_tokens, f"{again} computed a second time because of that"),
         ("away", now, f"{requests(now)} on the CPU now, {away}"),
-    ):
+    )
+    for name, number, words in moves if there else moves[2:4]:
         row = RowBuilder(width, text).put(f" {name:<11}"[:width], dim)
         row.put(f"{number:>7}  "[: row.left], strong)
         rows.append(row.put(choose((words,), row.left, theme.glyphs.ellipsis), text).done())

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from cbtui import sentences
+from cbtui.letters import cut_label
 from cbtui.sentences import brief, seconds
 from cbtui.stories import Story
 from cbtui.text import asked, clean
@@ -22,6 +23,8 @@ WORDS = {
 }  # fmt: skip
 _GLYPHS = {"to_cpu": "out", "to_gpu": "back", "on_cpu": "parked", "stalled": "waiting", "stopped": "failed"}
 MOVING = ("waiting", "to_cpu", "to_gpu", "on_cpu", "stalled", "refused", "failed", "stopped")
+FULL = 3
+"""Wordings of a reason that leave nothing out that matters: the shorter ones are for screens without second lines."""
 GONE = ("finished", "cancelled", "stopped", "failed", "refused")
 
 
@@ -173,7 +176,8 @@ def _splitter(scene: Scene, width: int) -> Callable[[Line], bool]:
         if line.state not in MOVING:
             return False
         wordings = sentences.why(scene, line.story)
-        return all(width_of(words) > room for words in wordings[:-1] or wordings)
+        full = wordings[:-1] or wordings
+        return all(width_of(words) > room for words in (full if line.state == "refused" else full[:FULL]))
 
     return is_long
 
@@ -221,7 +225,7 @@ def _halves(text: str, room: int, ellipsis: str) -> tuple[str, str]:
 
 def _tile(scene: Scene, row: RowBuilder, story: Story, state: str, bg: str) -> None:
     theme = scene.theme
-    name = story.label if len(story.label) < 4 else story.label[-4:]
+    name = cut_label(story.label, 4, theme.glyphs.ellipsis)
     text = {1: f" {name} ", 2: f" {name} ", 3: name}.get(len(name), name)
     if state in GONE:
         role = "vermilion" if state in ("refused", "failed") else "muted"

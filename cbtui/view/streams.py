@@ -12,6 +12,9 @@ from cbtui.view.cells import Panel, Part, Row, RowBuilder, blank, clip, heading
 from cbtui.view.chrome import Hit
 from cbtui.view.scene import Scene
 
+LONGEST_WORD = 24
+"""Cells looked through for the start of a word; some languages have no blanks."""
+
 
 def stream_lines(scene: Scene, story: Story, width: int, rows: int) -> list[list[tuple[str, int]]]:
     """The last ``rows`` lines of a request's output at the step shown, as (text, token number) runs."""
@@ -111,7 +114,7 @@ def _one_row(scene: Scene, story: Story | None, width: int) -> Row:
         " " if row.left else ""
     )
     room = max(1, row.left - 3)
-    runs = _tail(_joined(stream_lines(scene, story, room, 3)), room)
+    runs = _tail(_joined(stream_lines(scene, story, room, 3)), room, theme.glyphs.ellipsis)
     known = story.output_at(scene.step)
     alive = story.ended < 0 or story.ended > scene.step
     if not runs:
@@ -136,9 +139,12 @@ def _word_ends(text: str) -> bool:
     return text[-1:].isascii() and text[-1:] != " "
 
 
-def _tail(runs: list[tuple[str, int]], width: int) -> list[tuple[str, int]]:
-    """The end of some runs that fits into ``width`` cells."""
+def _tail(runs: list[tuple[str, int]], width: int, ellipsis: str) -> list[tuple[str, int]]:
+    """The end of some runs that fits into ``width`` cells, from the start of a word on where there is one."""
+    if sum(cell_len(text) for text, _ in runs) <= width:
+        return runs
     kept: list[tuple[str, int]] = []
+    width -= cell_len(ellipsis)
     for text, token in reversed(runs):
         fits = len(text)
         while fits and cell_len(text[len(text) - fits :]) > width:
@@ -148,7 +154,12 @@ def _tail(runs: list[tuple[str, int]], width: int) -> list[tuple[str, int]]:
             width -= cell_len(kept[-1][0])
         if fits < len(text):
             break
-    return kept[::-1]
+    kept.reverse()
+    border = next((i for i, (text, _) in enumerate(kept) if " " in text), None)
+    if border is not None and sum(cell_len(text) for text, _ in kept[:border]) < LONGEST_WORD:
+        text, token = kept[border]
+        kept[:border + 1] = [(text[text.index(" ") :], token)]
+    return [(ellipsis, kept[0][1]), *kept] if kept else []
 
 
 def pinned_keys(scene: Scene, most: int) -> list[int]:

@@ -6,15 +6,18 @@ from dataclasses import dataclass
 
 from rich.style import Style
 
-from cbtui.letters import cell_letter
-from cbtui.picture import Live
+from cbtui.letters import cell_letter, tile_letters
+from cbtui.picture import Live, Picture
 from cbtui.view.plaincells import Cell, plain_cell
 from cbtui.view.scene import Scene
 from engine.core.observe import BlockView
 
 
 def class_counts(scene: Scene) -> Counter[str]:
-    """How many blocks are "full", "window", "shared", "shared_window", "back", "cached", "free" (they add up)."""
+    """How many blocks are "full", "window", "shared", "shared_window", "back", "out", "cached", "free" (they add up).
+
+    "out" are those drawn as leaving: the step copied them to the CPU, and nobody has taken them again.
+    """
     picture = scene.picture
     counts: Counter[str] = Counter()
     for (state, group, shared), number in picture.kinds.items():
@@ -24,6 +27,10 @@ def class_counts(scene: Scene) -> Counter[str]:
         if len(block.owners) == 1:
             counts[_class(scene, block.state, block.group)] -= 1
             counts["back"] += 1
+    for block in map(picture.blocks.__getitem__, picture.moves.out_blocks):
+        if block.state != "owned":
+            counts[block.state] -= 1
+            counts["out"] += 1
     return +counts
 
 
@@ -34,9 +41,8 @@ def _class(scene: Scene, state: str, group: int) -> str:
     return "window" if scene.picture.is_window(group) else "full"
 
 
-def owner_order(scene: Scene) -> list[int]:
+def owner_order(picture: Picture) -> list[int]:
     """Block ids grouped by owner: shared ones, each sequence (full, then window), cached, free; leaving ones first."""
-    picture = scene.picture
     blocks = picture.blocks
     rank = {"cached": 1 << 40, "free": 1 << 41}
 
@@ -65,10 +71,12 @@ class Painter:
 
     Attributes:
         scene: whose blocks; another one with the same theme, chosen request and view may take its place.
+        wide: a block has two cells, which hold labels of two letters.
     """
 
-    def __init__(self, scene: Scene) -> None:
+    def __init__(self, scene: Scene, wide: bool = False) -> None:
         self.scene = scene
+        self.wide = wide
         theme, glyphs = scene.theme, scene.theme.glyphs
         self._owner_view = scene.chrome.map_view == "owner"
         self._owned: dict[tuple[int, int], tuple[str, Style, Style, object]] = {}
@@ -95,24 +103,26 @@ class Painter:
         look = self._owned.get((seq, block.group))
         if look is None:
             look = self._owned[seq, block.group] = self._look(seq, block.group)
-        letter, style, bright, run = look
+        letters, style, bright, run = look
+        letter = letters[0] if letters[1:] in ("", " ") else cell_letter(letters, small=letters.islower())
         if number in picture.moves.back_blocks:
             style = self.scene.theme.tile(self.scene.hue(seq), "transit")
             return Cell(self.scene.theme.glyphs.back, letter, style, style, ("back", seq), number)
         live = self.scene.live(seq)
         if live is None or index != len(live.tables[block.group]) - 1:
-            return Cell(letter, " ", style, bright, run, number)
+            return Cell(letters[0], letters[1:] or " ", style, bright, run, number)
         second = self.scene.theme.glyphs.levels[last_fill(self.scene, live, block.group, index) - 1]
         fill = self.scene.theme.tile(self.scene.hue(seq), "fill")
         return Cell(letter, second, style, bright, run, number, fill)
 
     def _look(self, seq: int, group: int) -> tuple[str, Style, Style, object]:
-        """Letter, style, style in focus and run of the blocks of a sequence's group."""
+        """Letters, style, style in focus and run of the blocks of a sequence's group."""
         scene, window = self.scene, self.scene.picture.is_window(group)
         hue = scene.hue(seq)
         bright = scene.theme.tile(hue, "window_head" if window else "head")
         plain = bright if seq == scene.chrome.selected else scene.theme.tile(hue, "window" if window else "body")
-        return cell_letter(scene.label(seq), small=window), plain, bright, (seq, window)
+        letters = (tile_letters if self.wide else cell_letter)(scene.label(seq), small=window)
+        return letters, plain, bright, (seq, window)
 
     def _leaving(self, number: int, block: BlockView) -> Cell:
         scene = self.scene

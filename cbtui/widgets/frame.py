@@ -97,6 +97,10 @@ class Frame(Widget, can_focus=True):
         """Names of the panes shown, in tab order."""
         return tuple(rect.name for rect in self._rects if rect.name not in ("keys", "alarm", "notice"))
 
+    def rows_of(self, pane: str) -> int:
+        """Rows of a pane below its two heading lines, 0 when it is not shown."""
+        return next((max(0, rect.height - 2) for rect in self._rects if rect.name == pane), 0)
+
     @property
     def _by_row(self) -> dict[int, list[Hit]]:
         """Clickable parts by row, worked out when somebody asks."""

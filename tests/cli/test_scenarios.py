@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from cbtui.cli import run
 from cbtui.scenarios.find import ORDER
 from tests.cli.conftest import Result
 
@@ -30,6 +31,14 @@ def test_frames_at_the_captions(here: Command, tiny_folder: Path) -> None:
 def test_a_scenario_in_another_mode(here: Command, tiny_folder: Path) -> None:
     result = here("--once", "--scenario", "never-fits", "--model", tiny_folder, "--mode", "6")
     assert result.stdout.count("max_batch_tokens") >= 4
+
+
+@pytest.mark.parametrize(("given", "mode"), [((), None), (("--mode", "3"), 3)])
+def test_the_monitor_is_told_of_a_mode_only_when_one_is_given(given, mode, monkeypatch) -> None:
+    told: dict[str, object] = {}
+    monkeypatch.setattr("cbtui.start.launch", lambda choices, **options: told.update(options) or 0)
+    assert run(["--scenario", "never-fits", *given]) == 0
+    assert told["mode"] == mode and told["scenario"].name == "never-fits"
 
 
 def test_a_file_of_ones_own(here: Command, tiny_folder: Path, tmp_path: Path) -> None:

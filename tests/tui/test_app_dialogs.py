@@ -1,5 +1,6 @@
 """Dialogs: help, glossary, palette, why, the configuration editor and restarts, and what all dialogs have in common."""
 
+import pytest
 from textual import events
 from textual.command import CommandPalette
 from textual.widgets import Input
@@ -173,6 +174,51 @@ async def test_keys_typed_at_once_after_tab_reach_the_next_field(tmp_path):
             play.app.post_message(events.Key(key, key if len(key) == 1 else None))
         await play.pilot.pause()
         assert [field.value for field in fields[:3]] == ["7", "51", "98"]
+
+
+async def test_keys_that_edit_and_keys_that_move_take_effect_in_the_order_typed(tmp_path):
+    """Each field is emptied, filled, corrected and left, all before the loop has looked at one of the keys."""
+    async with playing(tmp_path) as play:
+        await play.press("A")
+        fields = list(play.app.screen.query(Input))
+        for number in range(1, len(fields)):
+            for key in ("ctrl+u", "1", "8", "backspace", str(number), "home", "2", "tab"):
+                play.app.post_message(events.Key(key, key if len(key) == 1 else None))
+        await play.pilot.pause()
+        assert [field.value for field in fields[:-1]] == [f"21{number}" for number in range(1, len(fields))]
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 36)])
+async def test_the_configuration_dialog_cuts_no_word_that_matters(tmp_path, size):
+    """Notes that have no room beside their field stand below the fields while the cursor is there."""
+    async with playing(tmp_path, size=size) as play:
+        await play.press("comma")
+        dialog = play.app.screen
+        for field in dialog.query(Input):
+            field.focus()
+            await play.pilot.pause()
+            said = " ".join(rendered(play).split())
+            row = next(row for row in play.app.chrome.config if row.name == field.id)
+            assert row.note in said and row.effect in said
+            assert "esc discard" in said and "takes effect" in said
+        dialog.query_one("#safety_margin", Input).value = "0.25"
+        await play.pilot.pause()
+        if size[0] < 90:
+            assert "…" not in rendered(play)
+        assert "Apply 1" in rendered(play) and "Restart with 1" in rendered(play)
+
+
+async def test_choices_and_buttons_take_keys_in_the_order_typed(tmp_path):
+    async with playing(tmp_path) as play:
+        await play.press("a")
+        dialog = play.app.screen
+        choice = dialog.query_one("#streaming", Switcher)
+        choice.focus()
+        before, other = choice.index, dialog.query_one("#logprobs", Switcher).index
+        for key in ("right", "tab", "right", "shift+tab", "right", "right"):
+            play.app.post_message(events.Key(key, None))
+        await play.pilot.pause()
+        assert choice.index == 1 - before and dialog.query_one("#logprobs", Switcher).index == 1 - other
 
 
 async def test_a_dialog_answered_twice_at_once_takes_the_first_answer(tmp_path):

@@ -186,6 +186,29 @@ async def test_the_cursor_stays_on_its_request(tmp_path):
         assert cursor.split()[1] == label and "cancelled" in cursor
 
 
+async def test_a_cursor_nobody_moved_leaves_an_ended_request_for_those_that_run(tmp_path):
+    for moved in (False, True):
+        async with playing(tmp_path, size=(80, 24), num_blocks=200, max_requests_per_batch=4) as play:
+            await play.add(1, tokens=2)
+            if moved:
+                await play.press("down")
+            assert play.app.selected_story.label == "A"
+            await play.add(30, tokens=6)
+            for _ in range(60):
+                await play.tick(1)
+                if play.app.selected_story.ended < 0 and play.app.selected_story.label != "A":
+                    break
+            states = [play.app.session.state.stories[key] for key in play.app.frame.visible_requests]
+            if moved:
+                assert play.app.selected_story.label == "A" and states[-1].label == "A"
+            else:
+                assert any(story.ended < 0 for story in states), "running and waiting ones are in sight"
+                selected = play.app.selected_story
+                assert selected in states
+                await play.tick(1)
+                assert play.app.selected_story is selected, "it stays there while that one runs"
+
+
 async def test_the_cursor_moves_by_lines_and_pages(tmp_path):
     async with playing(tmp_path) as play:
         await play.add(6, tokens=40)

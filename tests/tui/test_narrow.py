@@ -144,4 +144,4 @@ def test_wide_characters_are_wrapped_by_the_cells_they_take() -> None:
 
 def test_what_is_left_for_prompts_does_not_read_like_the_end_of_the_legend() -> None:
     line = next(line for line in shown(120, 36) if "margin for" in " ".join(line.split()))
-    assert "46 margin   for new prompts after step 355: 48 − 46 = 2" in line
+    assert "46 margin     for new prompts after step 355: 48 − 46 = 2" in line

@@ -6,16 +6,19 @@ from pathlib import Path
 import pytest
 
 from cbtui import keybar
+from cbtui.app import MonitorApp
 from cbtui.keys import keymap
 from cbtui.scenarios.find import ORDER
 from cbtui.scenarios.read import read_scenario
 from cbtui.screens.scenarios import ScenarioDialog
 from cbtui.screens.small import ConfirmDialog
+from cbtui.session import Session
 from cbtui.theme import theme_named
 from cbtui.view.caption import caption
 from cbtui.view.cells import row_text
 from cbtui.view.chrome import CaptionLine
-from tests.tui.stage import Play, playing
+from cbtui.work import InlineWorker
+from tests.tui.stage import Play, Stage, playing
 
 TEXT = """
 title = "A small scene"
@@ -89,6 +92,18 @@ async def test_it_goes_by_steps_pauses_at_captions_and_is_over(own):
         await play.tick(50)
         assert play.app.player.over and "N next" in line(play) and "R again" in line(play)
         assert [story.ended > 0 for story in play.app.session.state.stories.values()] == [True, True]
+
+
+@pytest.mark.parametrize(("asked", "shown"), [(None, 4), (2, 2)])
+async def test_a_mode_that_was_asked_for_goes_before_the_scenarios_own(own, asked, shown):
+    stage = Stage(own)
+    options = replace(stage.options, scenario=read_scenario(own / "scenarios" / "scene.toml"), mode=asked)
+    session = Session(options, make_worker=lambda name: InlineWorker(), clock=stage.clock)
+    app = MonitorApp(options, session=session, clock=stage.clock, ticks_per_second=0)
+    async with app.run_test(size=(120, 36)) as pilot:
+        await pilot.pause()
+        assert app.player.playing and app.chrome.mode == shown
+        app.session.close()
 
 
 async def test_it_begins_in_its_own_views_whatever_was_remembered(own):

@@ -131,11 +131,13 @@ async def test_all_pages_of_the_explanation_stand_at_every_size(tmp_path, name):
 
 
 def test_the_order_of_the_map_is_named_in_the_past():
-    for size in ((80, 24), (120, 36), (200, 60)):
-        shown = Chrome(model="m", past=200, selected=1)
+    for size, order, words in (
+        ((80, 24), "physical", "physical"), ((120, 36), "auto", "by owner"), ((200, 60), "auto", "physical")
+    ):  # fmt: skip
+        shown = Chrome(model="m", past=200, selected=1, map_order=order)
         text = screen_text(compose(rush().state, shown, theme_named("dark"), *size).rows)
         head = next(line for line in text.splitlines() if line.startswith("KV BLOCKS"))
-        assert "physical" in head, size
+        assert words in head, size
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 36), (200, 60)])

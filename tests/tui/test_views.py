@@ -42,7 +42,7 @@ def test_the_pool_equation_adds_up_on_screen() -> None:
     assert found is not None
     total, used, cached, free = map(int, found.groups())
     assert total == used + cached + free == 304
-    found = re.search(r"(\d+) full attn  aa (\d+) window  ▲ (\d+) back", text)
+    found = re.search(r"(\d+) full attn  q (\d+) window  ▲ (\d+) back", text)
     assert found is not None and sum(map(int, found.groups())) == used
 
 
@@ -64,7 +64,7 @@ def test_a_pool_of_one_kind_does_not_call_its_blocks_full() -> None:
     rig.add("a", prompt(0, 20), 4)
     rig.step()
     rows = compose(rig.state, Chrome(model="tiny"), DARK, 120, 36).rows
-    assert "AA 2 owned" in screen_text(rows)
+    assert "A 2 owned" in screen_text(rows)
 
 
 def test_a_pause_does_not_change_what_limited_a_plan() -> None:
@@ -82,7 +82,7 @@ def test_no_time_is_told_before_there_is_any() -> None:
 
 def test_the_map_draws_every_block_once() -> None:
     where = scene()
-    assert sorted(owner_order(where)) == list(range(1, 305))
+    assert sorted(owner_order(where.picture)) == list(range(1, 305))
     assert sum(class_counts(where).values()) == 304
     panel = compose(rush().state, busy_chrome(), DARK, 120, 36)
     assert sorted(h.value for h in panel.hits if h.kind == "block") == list(range(1, 305))
@@ -220,7 +220,7 @@ def test_unknown_numbers_are_dashes() -> None:
 def test_the_past_is_marked_and_only_changes_are_bright() -> None:
     panel = compose(rush().state, replace(busy_chrome(), past=316, mark=300), DARK, 120, 36)
     text = screen_text(panel.rows)
-    assert "PAST −39" in text and "physical: 25 changed" in text
+    assert "PAST −39" in text and "by owner: 25 changed" in text
     amber = DARK.roles["amber_on"]
     assert any(s.style and s.style.bgcolor and s.style.bgcolor.name == amber for s in panel.rows[0])
 
