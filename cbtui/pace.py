@@ -15,7 +15,7 @@ The threads of a model wait for each other, so that what the screen takes from o
 share leaves about one percent of a core to the beats, the records that are taken in without being drawn, and the dry
 runs the engine is asked for: watching is to cost three percent altogether.
 """
-WINDOW = 0.5
+WINDOW = 0.2
 """Seconds over which is measured what the rest of the process takes."""
 A_CORE = 0.75
 """As much of a core must be free."""
