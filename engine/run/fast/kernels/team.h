@@ -1,8 +1,8 @@
 // Threads that go through the phases of a step together, and the memory they work in.
 //
 // The threads stay between steps. One that waits looks for a few microseconds and then sleeps, so that its core is free
-// for whoever holds the others up. OpenMP's threads look for milliseconds: beside busy programs a step took up to five times
-// as long with them, because a thread that waited kept the one it waited for from running.
+// for whoever holds the others up. OpenMP's threads look for milliseconds: beside busy programs a step took up to five
+// times as long with them, because a thread that waited kept the one it waited for from running.
 #pragma once
 #include <atomic>
 #include <cstdlib>
