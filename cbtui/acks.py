@@ -49,11 +49,14 @@ def _done(ack: CommandAck, step: int, name_of: Callable[[str], str]) -> str:
     if kind == "step":
         return f"step {step}, then a pause" if target == "1" else f"{target} steps from step {step}, then a pause"
     if kind == "rate":
-        unit = "step" if target == "1.0" else "steps"
-        pace = "full speed" if target == "None" else f"at most {float(target):g} {unit} per second"
-        return f"{pace} from step {step}"
+        return f"{pace_words(None if target == 'None' else float(target))} from step {step}"
     if kind == "cancel":
         return f"{name_of(target)} was cancelled at step {step}"
     if kind == "config":
         return f"{target} has its new value from step {step}"
     return DONE.get(kind, f"{kind.replace('_', ' ')}: done at step {{step}}").format(step=step)
+
+
+def pace_words(rate: float | None) -> str:
+    """A rate in steps per second, None for no limit."""
+    return "full speed" if rate is None else f"at most {rate:g} step{'' if rate == 1 else 's'} per second"

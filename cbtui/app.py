@@ -3,7 +3,7 @@
 import math
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -17,11 +17,12 @@ from textual.strip import Strip
 from cbtui import actions
 from cbtui.beat import Beat
 from cbtui.commands import ActionProvider
+from cbtui.cores import usable_cores
 from cbtui.inquiry import Inquiry
 from cbtui.keys import ACTIONS, BY_ID, keymap
 from cbtui.looks import all_themes, css_variables
 from cbtui.moment import Moment
-from cbtui.pace import Pace, Room, usable_cores
+from cbtui.pace import Pace, Room
 from cbtui.place import Place
 from cbtui.player import Player
 from cbtui.scenarios.plot import Scenario
@@ -214,14 +215,17 @@ class MonitorApp(App[int], inherit_bindings=False):
     @property
     def unfinished(self) -> int:
         """Requests that were accepted and have not ended."""
-        state = self.session.state
-        return 0 if state is None else sum(s.change.place != "done" for s in state.picture.sequences.values())
+        return sum(self._going())
 
     @property
     def has_work(self) -> bool:
         """Whether any request has not ended."""
+        return any(self._going())
+
+    def _going(self) -> Iterator[bool]:
+        """Of each request that is remembered, whether it has not ended."""
         state = self.session.state
-        return state is not None and any(s.change.place != "done" for s in state.picture.sequences.values())
+        return (s.change.place != "done" for s in ({} if state is None else state.picture.sequences).values())
 
     def turn(self, name: str, values: Sequence[str], now: str) -> str:
         """The value after ``now``, remembered under ``name``."""

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from cbtui.acks import pace_words
 from cbtui.adding import Adder
 from cbtui.engine_state import EngineState
 from cbtui.inbox import Inbox
@@ -78,8 +79,7 @@ class EngineCommands(EngineState):
         if self.command("set_rate", rate):
             self.rate = rate
             if self.engine == "held":  # no record tells of it before the next step
-                pace = "full speed" if rate is None else f"at most {rate:g} step{'' if rate == 1 else 's'} per second"
-                self.say(f"{pace} when the engine goes on")
+                self.say(f"{pace_words(rate)} when the engine goes on")
 
     def change_pace(self, direction: int) -> None:
         """One notch slower (-1) or faster (+1)."""

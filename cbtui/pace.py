@@ -1,10 +1,7 @@
 """How often a new step is drawn: as often as a share of a processor core allows."""
 
-import os
 import time
 from collections.abc import Callable
-
-import psutil
 
 LONGEST = 1.0
 """Seconds after which a step is drawn whatever it costs."""
@@ -19,12 +16,6 @@ WINDOW = 0.2
 """Seconds over which is measured what the rest of the process takes."""
 A_CORE = 0.75
 """As much of a core must be free."""
-
-
-def usable_cores() -> int:
-    """Cores this process may use; two threads of one core count once."""
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(psutil.cpu_count(logical=False) or usable, usable)
 
 
 class Room:

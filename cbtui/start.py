@@ -1,6 +1,5 @@
 """From a person's choices to a loaded model and an engine: threads, teaching defaults, questions before a download."""
 
-import os
 import sys
 import warnings
 from collections.abc import Callable, Mapping
@@ -8,8 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import psutil
-
+from cbtui.cores import usable_cores
 from cbtui.launch import RequestSpec
 from cbtui.options import WATCHABLE, WATCHABLE_BLOCKS, Choices, OptionError
 from cbtui.promptfile import PromptFileError, read_prompts
@@ -28,9 +26,7 @@ OWN_REASON = "the monitor's own, small enough to watch"
 
 def default_threads() -> tuple[int, str]:
     """CPU threads for the model, and why: the physical cores this process may use, one of them left to the screen."""
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    physical = min(psutil.cpu_count(logical=False) or usable, usable)
-    launch = launched()
+    physical, launch = usable_cores(), launched()
     if launch is not None:
         share = max(1, physical // launch.local_size)
         return share, f"{physical} physical core{'s' if physical > 1 else ''} for {launch.local_size} ranks"

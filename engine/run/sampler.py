@@ -131,7 +131,7 @@ class Sampler:
         """
         wanted = upload(list(job.wanted), logits.device) if job.wanted else None
         raw = None if wanted is None else logits[wanted].float().log_softmax(-1)
-        tokens, faults = _largest(logits) if greedy is None else _checked(greedy)
+        tokens, faults = _largest(logits) if greedy is None else (greedy.clamp(min=0), (greedy < 0).long() * NOT_FINITE)
         if job.edits is not None:
             logits = logits.float()
             job.edits.apply(logits)
@@ -146,12 +146,6 @@ class Sampler:
         chosen = raw.gather(1, tokens[wanted, None]).squeeze(1)
         top = {row: tuple(raw[i].topk(n)) for i, (row, n) in enumerate(job.wanted.items()) if n}
         return Sampled(tokens, faults, chosen, top)  # type: ignore[arg-type]
-
-
-def _checked(greedy: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Tokens and faults of rows whose largest logit is known already."""
-    faults = greedy.lt(0).long()  # 1 is NOT_FINITE
-    return greedy.clamp(min=0), faults
 
 
 def _largest(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

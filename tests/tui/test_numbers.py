@@ -11,7 +11,7 @@ from cbtui.view.host import host
 from cbtui.view.scene import Scene
 from engine.core.observe import CommandAck, Verdict
 from tests.tui.scripted import make_rig, prompt
-from tests.tui.stage import playing
+from tests.tui.stage import Play, playing
 
 LOOK = theme_named("dark")
 
@@ -22,6 +22,14 @@ def lines(panel):
 
 def line_with(play, word):
     return next(line for line in play.text.splitlines() if word in line)
+
+
+async def stop_hard(play: Play) -> None:
+    """A request runs for three steps and is stopped with its engine."""
+    await play.add(1, tokens=30)
+    await play.tick(3)
+    play.app.session.hard_stop()
+    await play.tick()
 
 
 class TestSteps:
@@ -41,10 +49,7 @@ class TestSteps:
 
     async def test_a_stopped_engine_plans_nothing_and_waits_for_nobody(self, tmp_path):
         async with playing(tmp_path) as play:
-            await play.add(1, tokens=30)
-            await play.tick(3)
-            play.app.session.hard_stop()
-            await play.tick()
+            await stop_hard(play)
             assert play.app.chrome.engine == "stopped"
             assert "the engine is stopped: S starts it again" in line_with(play, " next ")
 
@@ -58,10 +63,7 @@ class TestSteps:
 
     async def test_an_engine_that_began_anew_says_since_when(self, tmp_path):
         async with playing(tmp_path) as play:
-            await play.add(1, tokens=30)
-            await play.tick(3)
-            play.app.session.hard_stop()
-            await play.tick()
+            await stop_hard(play)
             await play.press("S")
             await play.tick()
             step = play.app.session.state.step
@@ -70,10 +72,7 @@ class TestSteps:
 
     async def test_a_start_is_told_and_in_the_past_where_the_present_is(self, tmp_path):
         async with playing(tmp_path) as play:
-            await play.add(1, tokens=30)
-            await play.tick(3)
-            play.app.session.hard_stop()
-            await play.tick()
+            await stop_hard(play)
             await play.press("left_square_bracket")
             past = play.app.chrome.past
             await play.press("S")

@@ -17,7 +17,7 @@ which on a busy machine is not running: there the waits were ten times the work.
 
 _SLAB = 64 << 20
 """Bytes reserved at a time. Weights lie side by side in slabs because most of them are smaller than a large page: each
-alone would lie on small ones, and looking those up costs a sixth of the time of a step with one row (measured)."""
+alone would lie on small ones, and looking those up costs a tenth of the time of a step with one row (measured)."""
 _ALIGN = 64
 
 PLAIN = -1  # the `part` of an ordinary weight; a gated pair has parts 0 and 1

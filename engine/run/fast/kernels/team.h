@@ -18,6 +18,16 @@
 
 constexpr int LOOKS = 300;  // before a thread sleeps: a few microseconds
 
+template <class T> struct Array {
+    std::unique_ptr<char, void (*)(void*)> memory{nullptr, free};
+    size_t ld = 0;
+    T* at(size_t row) const { return (T*)memory.get() + row * ld; }
+    Array(size_t rows, size_t columns) : ld(columns) {
+        memory.reset((char*)aligned_alloc(64, (rows * columns * sizeof(T) + 127) / 64 * 64));
+        if (!memory) throw std::bad_alloc();
+    }
+};
+
 class Team;
 // One thread's side of a job: hands out the items of one phase after the other; each() ends when all threads have.
 struct Worker {
@@ -52,20 +62,13 @@ class Team {
 
     // Memory kept for the next caller; what was in it is gone when it grows.
     char* room(size_t bytes) {
-        if (bytes > held) {
-            kept.reset();
-            held = 0;
-            kept.reset((char*)aligned_alloc(64, (bytes + 63) / 64 * 64));
-            if (!kept) throw std::bad_alloc();
-            held = bytes;
-        }
-        return kept.get();
+        if (bytes > kept.ld) kept = Array<char>(1, bytes);
+        return kept.at(0);
     }
 
   private:
     friend struct Worker;
-    std::unique_ptr<char, void (*)(void*)> kept{nullptr, free};
-    size_t held = 0;
+    Array<char> kept{0, 0};
     std::atomic<int> next[3] = {};  // this phase, the next (being reset), the one before (perhaps still being read)
     alignas(64) std::atomic<int> calls{0};
     alignas(64) std::atomic<int> arrived{0};
@@ -121,16 +124,6 @@ template <class F> void Worker::each(int items, F work) {
     phase++;
     team.meet();
 }
-
-template <class T> struct Array {
-    std::unique_ptr<char, void (*)(void*)> memory{nullptr, free};
-    size_t ld = 0;
-    T* at(size_t row) const { return (T*)memory.get() + row * ld; }
-    Array(size_t rows, size_t columns) : ld(columns) {
-        memory.reset((char*)aligned_alloc(64, (rows * columns * sizeof(T) + 127) / 64 * 64));
-        if (!memory) throw std::bad_alloc();
-    }
-};
 
 // Row stride of an array that products read: whole blocks, and never a multiple of 2 KiB, which would send the rows of
 // one tile to the same cache set.
