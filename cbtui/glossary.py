@@ -26,7 +26,7 @@ TERMS: Mapping[str, str] = {
     "trash block": "Block 0. Padding is written there; nothing is ever read from it.",
     "block table": "Per request and layer group: which block holds which tokens.",
     "prefix cache": "Finds blocks by what they hold, so that a prompt that begins like an earlier one starts later.",
-    "cached%": "Share of a request's prompt tokens that came from the prefix cache when it was first admitted.",
+    "hit%": "Share of a request's prompt tokens that came from the prefix cache when it was first admitted.",
     "safety margin": "Share of the pool that new prompts must leave usable, so that running ones can grow.",
     "waiting": "In the queue: it holds no row and no blocks.",
     "preempted": "It lost its blocks to somebody else and computes its tokens again later.",

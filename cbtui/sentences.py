@@ -143,14 +143,13 @@ def _decode(scene: Scene, story: Story, live: Live) -> Wordings:
     when = "in the next step" if ahead == 1 else f"in {ahead} steps"
     left = max(0, limit - live.output) if limit is not None else None
     go = f"at most {count(left, 'token')} to go" if left is not None else ""
-    if ahead is None:
-        left = left or 0  # the limit is known, else another block would come
-        return (f"no new block needed any more, {go}", f"{scene.theme.glyphs.at_most} {count(left, 'token')} to go")
+    short = f"{scene.theme.glyphs.at_most} {left} to go"
+    if ahead is None:  # the limit is known, else another block would come
+        return (f"no new block needed any more, {go}", f"no new block needed, {short}", short)
     if blocks:
         shared = f"{count(blocks, 'block')} shared with {scene.labels(partners)}"
         return (f"{shared}, next {new} {when}, {go}", f"{shared}, next {new} {when}", shared, f"{blocks} shared")
-    short = f"{scene.theme.glyphs.at_most} {left} to go"
-    return (f"next {new} {when}, {go}", f"next {new} {when}, {short}", f"next {new} {when}", short)
+    return (f"next {new} {when}, {go}", f"{new} {when}, {short}", f"next {new} {when}", short)
 
 
 def shared_with(scene: Scene, live: Live) -> tuple[int, list[int]]:
@@ -175,7 +174,8 @@ def _chunk(scene: Scene, now: int, left: int) -> Wordings:
         rest = f"chunk of {now} = the whole budget of this step, {go}"
     else:
         rest = f"chunk of {now}: {go}"
-    return (rest, f"chunk of {now}, {go}", f"chunk of {now}")
+    last = () if left else (f"chunk of {now}: the last, decodes next",)
+    return (rest, f"chunk of {now}, {go}", *last, f"chunk of {now}")
 
 
 def _wait_tokens(scene: Scene, d: Decision, prefix: str) -> Wordings:

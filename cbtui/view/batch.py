@@ -14,6 +14,8 @@ from engine.core.observe import PlanPreview, SliceRecord, StepRecord
 
 STOPPED = ("stopped", "failed", "detached")
 """States of an engine that plans no step."""
+WORDY = 20
+"""Cells that must be left beside a bar for it to be told in words as well."""
 
 
 class Scale:
@@ -58,7 +60,8 @@ def batch(scene: Scene, width: int, height: int) -> Panel:
         none = RowBuilder(width, theme.style("text")).put(words, theme.style("muted"))
         return Panel(([heading(theme, width, "BATCH"), none.done()] + [blank(theme, width)] * height)[:height])
     gutter = 7 + max(3, len(str(scene.step + 1))) if width >= 100 else 6
-    tail = 14 if width >= 100 else 8
+    figures = len(f"|{record.budget}/{record.budget}") + (3 if width >= 150 else 0)  # there with blanks around them
+    tail = max(14 if width >= 100 else 8, figures)
     verbose = 0
     if width >= 150:
         verbose = min(78, width - gutter - 8 - min(record.budget, width // 2))
@@ -154,7 +157,7 @@ def _plan_row(
     row.put(theme.glyphs.edge, dim)
     gap = " " if width >= 150 else ""
     row.put(gap + str(tokens), dim if planned else strong).put(f"/{budget}", dim)
-    if width >= 150:
+    if width >= 150 and row.left >= WORDY:
         row.put("  ")
         row.put(choose(_story(scene, plan, planned=planned), row.left, theme.glyphs.ellipsis), dim)
     return row.done(), hits

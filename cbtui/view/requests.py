@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from cbtui import sentences
 from cbtui.letters import cut_label
-from cbtui.sentences import brief, seconds
 from cbtui.stories import Story
 from cbtui.text import asked, clean
 from cbtui.theme import Glyphs
 from cbtui.view.cells import Panel, Part, Row, RowBuilder, blank, choose, heading, width_of
 from cbtui.view.chrome import Hit
+from cbtui.view.columns import column_names, figures, why_column
 from cbtui.view.scene import Scene
 
 ATTENTION = {
@@ -101,7 +101,6 @@ def requests(scene: Scene, width: int, height: int, *, two_lines: bool = False) 
     found = lines(scene)
     header_rows = 2 if height >= 4 else 1
     room = height - header_rows
-    wide = width >= 96
     split = _splitter(scene, width) if two_lines else None
     heights = [1 + (split is not None and split(line)) for line in found]
     first = window_of(found, room, chrome.scroll.get("requests", 0), chrome.selected)
@@ -109,7 +108,7 @@ def requests(scene: Scene, width: int, height: int, *, two_lines: bool = False) 
     hits: list[Hit] = []
     last = first
     while last < len(found) and len(rows) + heights[last] <= room:
-        made = _rows(scene, found[last], width, wide, double=heights[last] == 2)
+        made = _rows(scene, found[last], width, double=heights[last] == 2)
         for row in made:
             hits.append(Hit(header_rows + len(rows), 0, width, "request", found[last].story.key))
             rows.append(row)
@@ -117,7 +116,7 @@ def requests(scene: Scene, width: int, height: int, *, two_lines: bool = False) 
     if not found:
         rows.append(_empty(scene, width))
     head = _head(scene, width, found, first, last)
-    rows = [head, *([_columns(scene, width, wide)] if header_rows == 2 else []), *rows]
+    rows = [head, *([column_names(scene, width)] if header_rows == 2 else []), *rows]
     rows += [blank(theme, width)] * (height - len(rows))
     return Panel(rows[:height], [*hits, Hit(0, max(0, width - 18), width, "order", "order")])
 
@@ -152,23 +151,6 @@ def _head(scene: Scene, width: int, found: list[Line], first: int, last: int) ->
     return heading(theme, width, "REQUESTS", facts, right)
 
 
-def _columns(scene: Scene, width: int, wide: bool) -> Row:
-    dim = scene.theme.style("muted")
-    row = RowBuilder(width, dim)
-    if wide:
-        text = "  id  state     prompt    done blocks cached%  ttft  itl  why"
-    elif width >= 60:
-        text = "  id  state      prompt    done blocks  why"
-    else:
-        text = "  id  state      done  why"
-    return row.put(text[:width]).done()
-
-
-def why_column(width: int) -> int:
-    """Column where the reason starts."""
-    return 58 if width >= 96 else 40 if width >= 60 else 23
-
-
 def _splitter(scene: Scene, width: int) -> Callable[[Line], bool]:
     room = width - why_column(width)
 
@@ -186,7 +168,7 @@ def _second_choice(wordings: tuple[str, ...]) -> str:
     return wordings[min(1, len(wordings) - 1)]
 
 
-def _rows(scene: Scene, line: Line, width: int, wide: bool, *, double: bool) -> list[Row]:
+def _rows(scene: Scene, line: Line, width: int, *, double: bool) -> list[Row]:
     theme, glyphs, story = scene.theme, scene.theme.glyphs, line.story
     selected = scene.chrome.selected == story.key
     bg = "select" if selected else "bg"
@@ -197,14 +179,7 @@ def _rows(scene: Scene, line: Line, width: int, wide: bool, *, double: bool) -> 
     state_role, data_role, why_role = _roles(line.state, selected=selected)
     glyph = glyph_of(glyphs, line.state)
     row.put(f"{glyph} {WORDS.get(line.state, line.state)}", theme.style(state_role, bg))
-    if wide:
-        row.right(_prompt(scene, story), 22 - row.used, theme.style(data_role, bg))
-        row.put(_numbers(scene, story, line.state), theme.style(data_role, bg)).put("  ")
-    elif width >= 60:
-        row.right(_prompt(scene, story), 23 - row.used, theme.style(data_role, bg))
-        row.put(_done(scene, story).rjust(8) + _blocks(scene, story).rjust(7), theme.style(data_role, bg)).put("  ")
-    else:
-        row.right(str(story.output_at(scene.step)), 21 - row.used, theme.style(data_role, bg)).put("  ")
+    row.put(figures(scene, story, width, row.used), theme.style(data_role, bg)).put("  ")
     style = theme.style(why_role, bg)
     start, wordings = row.used, sentences.why(scene, story)
     if not double:
@@ -245,48 +220,6 @@ def _roles(state: str, *, selected: bool) -> tuple[str, str, str]:
     if state == "decode" and not selected:
         return "text", "text", "muted"
     return "text", "text", "text"
-
-
-def _prompt(scene: Scene, story: Story) -> str:
-    total = story.prompt_tokens
-    if total is None:
-        return "--"
-    live = scene.live(story.key)
-    if live is not None and 0 < live.change.computed < total and not live.output:
-        return f"{live.change.computed}/{total}"
-    return str(total)
-
-
-def _done(scene: Scene, story: Story) -> str:
-    if story.is_refused:
-        return "--"
-    limit = story.limit
-    text = f"{story.output_at(scene.step)}/{limit}" if limit is not None else str(story.output_at(scene.step))
-    return text if len(text) <= 8 else str(story.output_at(scene.step))
-
-
-def _blocks(scene: Scene, story: Story) -> str:
-    live = scene.live(story.key)
-    if live is None or live.change.place == "done":
-        return "--"
-    held = [live.held(group) for group in range(len(live.tables))]
-    if not sum(held):
-        return "0"
-    if not scene.hybrid:
-        return str(sum(held))
-    full = sum(n for group, n in enumerate(held) if not scene.picture.is_window(group))
-    return f"{full}+{sum(held) - full}"
-
-
-def _numbers(scene: Scene, story: Story, state: str) -> str:
-    live = scene.live(story.key)
-    change = live.change if live is not None else story.change
-    cached = "--"
-    if change is not None and story.prompt_tokens and 0 <= story.started <= scene.step:
-        cached = f"{100 * change.cached_tokens / story.prompt_tokens:.0f}%"
-    ttft, itl = seconds(story.ttft(scene.step)), brief(story.itl(scene.step))
-    columns = ((_done(scene, story), 8), (_blocks(scene, story), 7), (cached, 8), (ttft, 6), (itl, 5))
-    return "".join(text.rjust(size) if len(text) < size else text[: size - 1].rjust(size) for text, size in columns)
 
 
 def _empty(scene: Scene, width: int) -> Row:

@@ -9,11 +9,11 @@ from cbtui import sentences
 from cbtui.theme import theme_named
 from cbtui.view.cells import row_text
 from cbtui.view.chrome import Chrome, ConfigField
+from cbtui.view.columns import why_column
 from cbtui.view.config import config_page
 from cbtui.view.detail import detail
 from cbtui.view.frame import compose, screen_text
 from cbtui.view.offload import offload_page
-from cbtui.view.requests import why_column
 from cbtui.view.scene import Scene
 from tests.tui.redraw import busy_chrome, rush
 from tests.tui.scripted import Rig, make_rig, prompt

@@ -207,7 +207,7 @@ def test_unknown_numbers_are_dashes() -> None:
     rig.add("a", prompt(1, 200), 10)
     rig.step()
     row = next(row_text(r) for r in compose(rig.state, Chrome(), DARK, 120, 36).rows if "» prefill" in row_text(r))
-    assert "96/200    0/10" in row and "--   --" in row
+    assert "96/200      0/10" in row and "--   --" in row
     assert "-- tok/s" in screen_text(compose(rig.state, Chrome(), DARK, 120, 36).rows)
     durations = (None, 0.033, 0.84, 2.23, 12.34, 302, 1e9)
     assert [sentences.brief(v) for v in durations] == ["--", "33ms", "0.8s", "2.2s", "12s", "5m", "999m"]
