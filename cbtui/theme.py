@@ -16,7 +16,10 @@ TEXT_CONTRAST = 4.6
 
 @dataclass(frozen=True, slots=True)
 class Glyphs:
-    """One character for every meaning. Two sets exist: Unicode, and ASCII for terminals that draw Unicode badly."""
+    """One character for every meaning. Two sets exist: Unicode, and ASCII for terminals that draw Unicode badly.
+
+    None is a letter or a digit: those are names of requests, and figures.
+    """
 
     shared: str = "◆"
     shared_window: str = "◇"
@@ -37,6 +40,7 @@ class Glyphs:
     cursor: str = "▸"
     live: str = "●"
     past: str = "◂"
+    here: str = "▼"
     held: str = "‖"
     newline: str = "¶"
     rule: str = "─"
@@ -67,12 +71,12 @@ class Glyphs:
 
 
 ASCII_GLYPHS = Glyphs(
-    shared="%", shared_window="&", out="v", back="^", cached="o", free=".", behind="-", parked="m", hatch="/",
-    decode=">", prefill="P", waiting="w", finished="+", refused="!", cancelled="x", failed="!", cursor=">", live="*",
-    past="<", held="=", newline="\\", rule="-", bar="=", bar_rest="-", tick="|", edge="|", caret="_", more="v",
-    less="^", gantt_prefill="#", gantt_decode="=", gantt_off="-", gantt_grid=":", gantt_end="*", bracket_left="[",
-    bracket="-", bracket_right="]", arrow="->", minus="-", at_most="<=", delta="+/-", ellipsis="...", times="x",
-    levels="12345678", eighths="#######" + "#", unicode=False,
+    shared="%", shared_window="&", out="<", back="^", cached=":", free=".", behind="-", parked="|", hatch="/",
+    decode=">", prefill="}", waiting="~", finished="+", refused="!", cancelled="\\", failed="!", cursor=">", live="*",
+    past="<", here="|", held="=", newline="\\", rule="-", bar="=", bar_rest="-", tick="|", edge="|", caret="_",
+    more=">", less="^", gantt_prefill="#", gantt_decode="=", gantt_off="-", gantt_grid=":", gantt_end="*",
+    bracket_left="[", bracket="-", bracket_right="]", arrow="->", minus="-", at_most="<=", delta="+/-", ellipsis="...",
+    times="*", levels="_,;~+*$@", eighths="#######" + "#", unicode=False,
 )  # fmt: skip
 
 

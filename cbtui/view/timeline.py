@@ -128,7 +128,7 @@ def marks_row(scene: Scene, cols: Columns) -> list[tuple[str, str]]:
     for x, letter in found.items():
         cells[x] = (letter, roles.get(letter, "text"))
     if scene.is_past and 0 <= cols.x(scene.step) < cols.width:
-        cells[cols.x(scene.step)] = (scene.theme.glyphs.out, "amber")
+        cells[cols.x(scene.step)] = (scene.theme.glyphs.here, "amber")
     return cells
 
 

@@ -1,10 +1,12 @@
 """The palette: hues stay apart for every kind of colour vision, words keep their contrast, mono has none."""
 
+from dataclasses import fields
 from itertools import combinations
 
 import pytest
 
-from cbtui.theme import HUES, THEME_NAMES, HueBook, contrast, readable, theme_named
+from cbtui.letters import UNNAMED, UNNAMED_WINDOW
+from cbtui.theme import ASCII_GLYPHS, HUES, THEME_NAMES, Glyphs, HueBook, contrast, readable, theme_named
 
 # Machado, Oliveira and Fernandes (2009), severity 1.0, on linear RGB
 DEFICIENT = {
@@ -111,3 +113,21 @@ def test_a_new_request_takes_the_hue_used_least_and_longest_ago() -> None:
     assert book.take() == 5
     assert book.take() == 2
     assert book.take() == 0, "all hues have one living user: the one taken longest ago"
+
+
+@pytest.mark.parametrize("glyphs", [Glyphs(), ASCII_GLYPHS], ids=["unicode", "ascii"])
+def test_no_glyph_can_be_taken_for_a_request_or_a_figure(glyphs: Glyphs) -> None:
+    signs = {item.name: getattr(glyphs, item.name) for item in fields(glyphs) if item.name != "unicode"}
+    for name, sign in signs.items():
+        assert sign and (sign == "Δ" or not any(map(str.isalnum, sign))), (name, sign)
+        assert glyphs.unicode or sign.isascii(), (name, sign)
+
+
+@pytest.mark.parametrize("glyphs", [Glyphs(), ASCII_GLYPHS], ids=["unicode", "ascii"])
+def test_what_stands_in_the_block_map_differs_from_everything_else_there(glyphs: Glyphs) -> None:
+    states = [glyphs.shared, glyphs.shared_window, glyphs.out, glyphs.back, glyphs.cached, glyphs.free, glyphs.behind,
+              glyphs.parked, UNNAMED, UNNAMED_WINDOW, *glyphs.levels]  # fmt: skip
+    assert len(glyphs.levels) == 8 and len(set(states)) == len(states)
+    words = [glyphs.waiting, glyphs.prefill, glyphs.decode, glyphs.finished, glyphs.cancelled, glyphs.refused,
+             glyphs.out, glyphs.back, glyphs.parked]  # fmt: skip
+    assert len(set(words)) == len(words)

@@ -32,7 +32,7 @@ def scene(**changes: object) -> Scene:
 
 def test_states_can_be_told_without_colour() -> None:
     text = screen_text(compose(rush().state, busy_chrome(), theme_named("mono", ascii_only=True), 120, 50).rows)
-    for sign in ("m on CPU", "w waiting", "^ to GPU", "P prefill", "> decode", "! refused", "+ finished"):
+    for sign in ("| on CPU", "~ waiting", "^ to GPU", "} prefill", "> decode", "! refused", "+ finished"):
         assert sign in text
 
 
