@@ -31,6 +31,19 @@ DRY_RUN = ("dry-run", "dry-batch", "dry-blocks", "dry-waits")
 _LOSSES = "The cache is lost. What is finished, the log and the timeline stay; the new engine's steps follow."
 
 
+class Setting(Field):
+    """The new value of a field. It resets itself: the focus may have moved on since the key was typed."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [("ctrl+r", "reset", "reset")]
+
+    def __init__(self, now: str, **options: Any) -> None:
+        super().__init__(now, **options)
+        self._now = now
+
+    def action_reset(self) -> None:
+        self.value = self._now
+
+
 class ConfigDialog(Dialog[ConfigChange]):
     """Answers with what is to change, or None.
 
@@ -44,7 +57,6 @@ class ConfigDialog(Dialog[ConfigChange]):
     SIZE = "-wide"
     GAP_HEIGHT: ClassVar[int] = 26
     BINDINGS: ClassVar[list[BindingType]] = [
-        ("ctrl+r", "reset", "reset"),
         ("up", "move(-1)", "up"),
         ("down", "move(1)", "down"),
     ]
@@ -69,7 +81,7 @@ class ConfigDialog(Dialog[ConfigChange]):
         yield self.words([("", "muted")], id="head")
         yield self.section("")
         for row in config_fields(self._config)[: len(EDITABLE)]:
-            field = Field(row.now, select_on_focus=False, compact=True, id=row.name, classes="new")
+            field = Setting(row.now, select_on_focus=False, compact=True, id=row.name, classes="new")
             field.styles.width = 13
             field.styles.margin = 0
             field.cursor_blink = False
@@ -230,12 +242,6 @@ class ConfigDialog(Dialog[ConfigChange]):
             self.dismiss(ConfigChange({}, {**change.now, **change.restart}, requests))
         else:
             self.dismiss(ConfigChange(change.now))
-
-    def action_reset(self) -> None:
-        field = self.focused
-        if isinstance(field, Input) and field.id is not None:
-            now = {row.name: row.now for row in config_fields(self._config)}
-            field.value = now[field.id]
 
     def action_move(self, by: int) -> None:
         """↑ and ↓ go through the fields."""

@@ -1,6 +1,7 @@
 """Sizes from far too small to huge, themes, the mouse, keys of the settings, and what a start brings."""
 
 import pytest
+from textual import events
 from textual.widgets import Input
 
 from cbtui.launch import RequestSpec
@@ -126,3 +127,19 @@ async def test_config_reset_and_up_down(tmp_path):
         assert play.app.screen.query_one("#max_batch_tokens", Input).value == "24"
         await play.press("up")
         assert play.app.focused.id == "scheduler_type"
+
+
+async def test_config_reset_means_the_field_it_was_typed_in(tmp_path):
+    """Also when tab follows before the field has seen the key."""
+    async with playing(tmp_path) as play:
+        await play.press("comma")
+        screen = play.app.screen
+        fields = list(screen.query(Input))[:3]
+        before = [field.value for field in fields]
+        for field in fields:
+            field.value = "7"
+        for key in ("ctrl+r", "tab", "ctrl+r", "down"):
+            play.app.post_message(events.Key(key, None))
+        await play.pilot.pause()
+        assert [field.value for field in fields] == [*before[:2], "7"]
+        assert play.app.focused is fields[2]
