@@ -78,7 +78,12 @@ class MonitorState(Ledger):
         return picture.record
 
     def preview(self, picture: Picture) -> PlanPreview | None:
-        """What came, or would come, after a picture: its own dry run, else the step that followed it."""
+        """What came, or would come, after a picture: its own dry run, else the step that followed it.
+
+        None when nothing is known, and when the engine ended there: what was planned for later never ran.
+        """
+        if self.end_in(picture.step + 1) is not None:
+            return None
         record = picture.record
         if record is not None and record.next is not None:
             return record.next
@@ -91,6 +96,14 @@ class MonitorState(Ledger):
             return None
         tokens = sum(part.query for part in after.slices)
         return PlanPreview(after.slices, after.decisions, after.limit, tokens)
+
+    def end_in(self, step: int) -> FinishReason | None:
+        """Why all requests ended in a kept step without computing anything: stopped or failed. None: they did not."""
+        record = self.history.record(step) if step <= self.picture.step else None
+        if record is None or record.slices:
+            return None
+        reasons = {change.finish_reason for change in record.changes} & {FinishReason.STOPPED, FinishReason.FAILED}
+        return next(iter(reasons), None)
 
     def plan_after(self, step: int, plan: PlanPreview | None) -> None:
         """Notes what would come after a step; None notes nothing."""

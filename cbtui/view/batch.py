@@ -11,6 +11,7 @@ from cbtui.view.cells import Panel, Part, Row, RowBuilder, blank, choose, headin
 from cbtui.view.chrome import Hit
 from cbtui.view.scene import Scene
 from engine.core.observe import PlanPreview, SliceRecord, StepRecord
+from engine.core.request import FinishReason
 
 STOPPED = ("stopped", "failed", "detached")
 """States of an engine that plans no step."""
@@ -258,6 +259,9 @@ def _unplanned(scene: Scene, width: int, gutter: int) -> Row:
         wordings = ("nothing to compute, commands only", "commands only", "")
     elif scene.chrome.engine in STOPPED and not scene.is_past:
         wordings = ("the engine is stopped: S starts it again", "the engine is stopped", "stopped")
+    elif scene.is_past and (end := scene.state.end_in(scene.step + 1) or scene.state.end_in(scene.step)) is not None:
+        what = "was stopped" if end is FinishReason.STOPPED else "failed"
+        wordings = (f"nothing ran after this step: the engine {what}", f"the engine {what}", what)
     elif not scene.idle:
         wordings = ("not planned yet: p shows what it would do", "not planned yet", "")
     else:

@@ -10,6 +10,7 @@ from cbtui.view.chrome import Chrome
 from cbtui.view.host import host
 from cbtui.view.scene import Scene
 from engine.core.observe import CommandAck, Verdict
+from engine.core.request import FinishReason
 from tests.tui.scripted import make_rig, prompt
 from tests.tui.stage import Play, playing
 
@@ -52,6 +53,31 @@ class TestSteps:
             await stop_hard(play)
             assert play.app.chrome.engine == "stopped"
             assert "the engine is stopped: S starts it again" in line_with(play, " next ")
+
+    async def test_in_the_past_nothing_is_planned_for_after_a_hard_stop(self, tmp_path):
+        """Each record tells what would come next; after the last step that ran none of it came."""
+        async with playing(tmp_path) as play:
+            play.app.want_preview = True
+            await stop_hard(play)
+            ended = play.app.session.state.step
+            for back, words in ((1, "nothing ran after this step: the engine was stopped"), (2, f"{ended - 1} A")):
+                await play.press("left_square_bracket")
+                assert play.app.chrome.past == ended - back
+                assert words in line_with(play, " next "), back
+            record = play.app.session.state.history.record(ended - 1)
+            assert record.next is not None and record.next.slices, "a dry run was kept, and is not shown"
+            await play.press("end")
+            assert "the engine is stopped: S starts it again" in line_with(play, " next ")
+
+    def test_the_past_says_so_too_when_the_engine_failed(self):
+        rig = make_rig(host_blocks=0)
+        rig.add("a", prompt(0, 20), 9)
+        for _ in range(3):
+            rig.step(preview=True)
+        rig.scheduler.fail_all(FinishReason.FAILED, "no memory", rig.now)
+        rig.state.apply(rig.scheduler.take_events().record(rig.now))
+        told = [lines(batch(Scene.of(rig.state, Chrome(past=step), LOOK), 120, 4))[-1] for step in (2, 3)]
+        assert "next   3 A" in told[0] and "nothing ran after this step: the engine failed" in told[1]
 
     def test_a_step_of_commands_alone_is_no_batch_with_everything_unused(self):
         rig = make_rig(host_blocks=0)
