@@ -128,7 +128,7 @@ class PlanDecoder:
         carries = (flags & CARRIES).astype(bool)
         places = (np.cumsum(lengths) - lengths)[carries].tolist()
         holes = (places, rows[carries].tolist()) if places else None
-        batch = Batch(self._layout, self._device, torch.from_numpy(ids), starts, lengths, tables, sampling, holes)
+        batch = Batch(self._layout, self._device, ids, starts, lengths, tables, sampling, holes)
         return Step(step, copies, batch)
 
     def _append(self, group: int, rows: np.ndarray, flags: np.ndarray, counts: np.ndarray, entries: np.ndarray) -> None:

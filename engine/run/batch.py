@@ -50,12 +50,16 @@ class Span:
 class Batch:
     """One step's input, on the device.
 
+    Tensors are made when a forward pass asks for them: right after a forward pass, with cold caches, each costs tens of
+    microseconds, and the compiled kernels read the arrays.
+
     Attributes:
-        ids: int64 [tokens].
-        positions: int64 [tokens]; this and ``slots`` are made when a forward pass asks for them.
+        host_ids: int64 numpy [tokens]; ids: the same on the device, on the CPU in the same memory.
+        positions: int64 [tokens].
         starts, lengths, offsets: int64 numpy [slices]; first position, query tokens, first row of each slice.
         tables: per layer group int32 numpy [slices, width], block tables.
-        samples: int64 [n], the rows whose logits are sampled, in plan order; num_samples: how many without padding.
+        host_samples: int64 numpy [n], the rows whose logits are sampled, in plan order; samples: on the device.
+        num_samples: n, without padding.
         slots: per layer group int64 [tokens], the flat cache slot each token's key and value are written to.
         holes: (places among the ids, sequence rows) of ids that are not known yet; or None.
 
@@ -66,7 +70,7 @@ class Batch:
         self,
         layout: CacheLayout,
         device: torch.device,
-        ids: torch.Tensor,
+        ids: np.ndarray,
         starts: np.ndarray,
         lengths: np.ndarray,
         tables: list[np.ndarray],
@@ -75,17 +79,25 @@ class Batch:
     ) -> None:
         self.layout, self.device = layout, device
         self.starts, self.lengths, self.tables = starts, lengths, tables
-        ends = np.cumsum(lengths)
+        ends = lengths.cumsum()
         self.offsets = ends - lengths
-        self.ids = upload(ids, device)
+        self.host_ids = ids
+        self.host_samples = (ends - 1)[sampling]
+        self.num_samples = len(self.host_samples)
         self.holes = None if holes is None else (upload(holes[0], device), upload(holes[1], device))
-        self.samples = upload((ends - 1)[sampling], device)
-        self.num_samples = len(self.samples)
         self._spans: dict[tuple[int, bool], list[Span]] = {}
 
     @cached_property
     def num_tokens(self) -> int:
         return len(self.ids)
+
+    @cached_property
+    def ids(self) -> torch.Tensor:
+        return upload(self.host_ids, self.device)
+
+    @cached_property
+    def samples(self) -> torch.Tensor:
+        return upload(self.host_samples, self.device)
 
     @cached_property
     def positions(self) -> torch.Tensor:
@@ -223,17 +235,16 @@ class BatchBuilder:
     def build(self, plan: StepPlan) -> Batch:
         """Read the sequences of a plan; after this the scheduler may change them."""
         slices = plan.slices
-        count = len(slices)
-        starts = np.fromiter((s.start for s in slices), np.int64, count)
-        lengths = np.fromiter((s.length for s in slices), np.int64, count)
-        sampling = np.fromiter((s.samples for s in slices), bool, count)
-        rows = np.fromiter((self._copy_tables(s.seq) for s in slices), np.int64, count)
-        width = int((starts + lengths).max() - 1) // self._layout.page_size + 1
-        tables = [table[rows, :width] for table in self._tables]
+        starts = np.array([piece.start for piece in slices], np.int64)
+        lengths = np.array([piece.length for piece in slices], np.int64)
+        sampling = np.array([piece.samples for piece in slices], bool)
+        rows = np.array([self._copy_tables(piece.seq) for piece in slices], np.int64)
+        longest = max([piece.start + piece.length for piece in slices])
+        tables = [table[rows, : -(-longest // self._layout.page_size)] for table in self._tables]
         ids, holes = self._ids(slices)
         return Batch(self._layout, self._device, ids, starts, lengths, tables, sampling, holes)
 
-    def _ids(self, slices: tuple[Slice, ...]) -> tuple[torch.Tensor, tuple[list[int], list[int]] | None]:
+    def _ids(self, slices: tuple[Slice, ...]) -> tuple[np.ndarray, tuple[list[int], list[int]] | None]:
         """The ids known now, and where the others belong: (places among the ids, rows of their sequences)."""
         ids: list[int] = []
         places: list[int] = []
@@ -247,7 +258,7 @@ class BatchBuilder:
                 ids.append(piece.seq.tokens[piece.start])
             else:
                 ids.extend(piece.seq.tokens[piece.start : piece.start + piece.length])
-        return torch.tensor(ids), (places, rows) if places else None
+        return np.array(ids, np.int64), (places, rows) if places else None
 
     def _copy_tables(self, seq: Sequence) -> int:
         """Bring this sequence's row of the tables up to date; the row's number."""

@@ -1,7 +1,7 @@
 """The model over one step: the seam between the runner and whatever computes logits."""
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, Protocol
 
 import numpy as np
@@ -27,13 +27,15 @@ class Forward(Protocol):
 
     A forward pass holds the model from its construction on; ``close`` gives it back as it was found, ``take`` takes it
     again. One that finds the largest logits on its way leaves them in ``greedy``, and one that can draw tokens from its
-    logits better than PyTorch has ``draw``, see ``Sampler.sample``.
+    logits better than PyTorch has ``draw``, see ``Sampler.sample``. Logits and ``greedy`` hold until the next call.
 
     Attributes:
         batch_device: where batches are to be built.
+        mode: what a step is to run in; PyTorch's inference mode where PyTorch computes.
     """
 
     batch_device: torch.device
+    mode: Callable[[], AbstractContextManager[Any]]
 
     @property
     def greedy(self) -> torch.Tensor | None: ...
@@ -77,6 +79,7 @@ class ModulesForward:
     ) -> None:
         self.greedy: torch.Tensor | None = None
         self.draw: Draw | None = None
+        self.mode: Callable[[], AbstractContextManager[Any]] = torch.inference_mode
         self.batch_device = store.keys[0].device
         self._model, self._store = model, store
         self._layout, self._shapes = layout, shapes
@@ -143,7 +146,7 @@ class ModulesForward:
         size, count = np.array(lengths), len(lengths)
         pages = -(-max(lengths) // self._layout.page_size)
         tables = [np.zeros((count, pages), np.int32) for _ in self._layout.groups]
-        ids = torch.zeros(sum(lengths), dtype=torch.int64)
+        ids = np.zeros(sum(lengths), np.int64)
         return Batch(self._layout, self.batch_device, ids, 0 * size, size, tables, np.ones(count, bool))
 
     def close(self) -> None:

@@ -13,7 +13,7 @@ from engine.run.batch import BatchBuilder
 from engine.run.facts import ModelFacts
 from engine.run.forward import Forward, ModulesForward
 from engine.run.kv_store import KVStore
-from engine.run.sampler import REASONS, Sampled, SampleJob, Sampler
+from engine.run.sampler import NOT_FINITE, REASONS, Sampled, SampleJob, Sampler
 from engine.run.upload import recorded_event, upload
 
 
@@ -23,11 +23,13 @@ class Prepared:
 
     Attributes:
         staged: what the forward pass gets, from its ``stage``; None when nothing is computed.
+        carries: some of its ids are those that the step before samples.
         job: None when nothing is sampled; ``rows`` are then empty, else the sequence row of each sampling slice.
     """
 
     copies: Copies
     staged: Any = None
+    carries: bool = False
     job: SampleJob | None = None
     rows: tuple[int, ...] = ()
 
@@ -80,11 +82,12 @@ class ModelRunner:
         self._builder = BatchBuilder(layout, self._forward.batch_device, max_requests_per_batch)
         self._sampler = Sampler(seed)
         self._carried = torch.zeros(max_requests_per_batch + 1, dtype=torch.int64, device=facts.device)
+        self._newest: tuple[tuple[int, ...], torch.Tensor] = ((), self._carried[:0])
 
     def launch(self, plan: StepPlan) -> Ticket:
         """Queue copies, forward pass and sampling. An exception becomes the step's error; ``collect`` reports it."""
         try:
-            with torch.inference_mode():
+            with self._forward.mode():
                 return self.execute(self.prepare(plan))
         except Exception as error:  # whatever the model raises must reach the requests of this step
             return Ticket(error=error)
@@ -93,23 +96,27 @@ class ModelRunner:
         """The host's half of a launch: read the plan and its sequences. Needs no result of an earlier step."""
         if not plan.slices:
             return Prepared(plan.copies)
-        staged = self._forward.stage(self._builder.build(plan))
+        batch = self._builder.build(plan)
+        carries, staged = batch.holes is not None, self._forward.stage(batch)
         slices = [piece for piece in plan.slices if piece.samples]
         if not slices:
-            return Prepared(plan.copies, staged)
-        return Prepared(plan.copies, staged, self._sampler.prepare(slices), self._rows(slices))
+            return Prepared(plan.copies, staged, carries)
+        return Prepared(plan.copies, staged, carries, self._sampler.prepare(slices), self._rows(slices))
 
     def execute(self, step: Prepared) -> Ticket:
         """The device's half: only queued on devices that work on their own, done on return on others."""
         self.store.run_copies(step.copies)
         if step.staged is None:
             return Ticket()
+        if step.carries:
+            rows, tokens = self._newest
+            self._carried[upload(rows, self._carried.device)] = tokens
         step.staged.fill(self._carried)
         logits = self._forward(step.staged)
         if step.job is None:
             return Ticket()
         sampled = self._sampler.sample(logits, step.job, self._forward.greedy, self._forward.draw)
-        self._carried[upload(step.rows, self._carried.device)] = sampled.tokens
+        self._newest = step.rows, sampled.tokens
         return Ticket(step.job, *_to_host(sampled))
 
     def _rows(self, slices: list[Slice]) -> tuple[int, ...]:
@@ -128,7 +135,10 @@ class ModelRunner:
         if ticket.ready is not None:
             ticket.ready.synchronize()
         tokens = sampled.tokens.tolist()
-        failures = {row: REASONS[fault] for row, fault in enumerate(sampled.faults.tolist()) if fault}
+        if sampled.faults is None:
+            failures = {row: REASONS[NOT_FINITE] for row, token in enumerate(tokens) if token < 0}
+        else:
+            failures = {row: REASONS[fault] for row, fault in enumerate(sampled.faults.tolist()) if fault}
         for row in failures:
             tokens[row] = -1
         result = StepResult(tokens, failures=failures)
@@ -172,7 +182,7 @@ def _to_host(sampled: Sampled) -> tuple[Sampled, torch.cuda.Event | None]:
 
     host = Sampled(
         fetch(sampled.tokens),
-        fetch(sampled.faults),
+        None if sampled.faults is None else fetch(sampled.faults),
         None if sampled.logprobs is None else fetch(sampled.logprobs),
         {row: (fetch(values), fetch(ids)) for row, (values, ids) in sampled.top.items()},
     )

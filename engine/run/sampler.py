@@ -65,13 +65,13 @@ class Sampled:
 
     Attributes:
         tokens: int64 [rows].
-        faults: int64 [rows], SOUND or why the row has no token.
+        faults: int64 [rows], SOUND or why the row has no token; None: NOT_FINITE where the token is -1.
         logprobs: float32, raw log-probability of the sampled token of each wanted row, in the job's order; or None.
         top: row -> (log-probabilities, ids) of the likeliest tokens.
     """
 
     tokens: torch.Tensor
-    faults: torch.Tensor
+    faults: torch.Tensor | None = None
     logprobs: torch.Tensor | None = None
     top: dict[int, tuple[torch.Tensor, torch.Tensor]] = field(default_factory=dict)
 
@@ -129,6 +129,8 @@ class Sampler:
                 whoever computed the logits knows it already.
             draw: draws instead of PyTorch.
         """
+        if greedy is not None and job.edits is None and not job.drawn and not job.wanted:
+            return Sampled(greedy)
         wanted = upload(list(job.wanted), logits.device) if job.wanted else None
         raw = None if wanted is None else logits[wanted].float().log_softmax(-1)
         tokens, faults = _largest(logits) if greedy is None else (greedy.clamp(min=0), (greedy < 0).long() * NOT_FINITE)

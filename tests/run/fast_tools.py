@@ -105,7 +105,7 @@ def logits_of(model: Any, prompts: list[list[int]], wanted: str, chunk: int) -> 
             batch = Batch(
                 layout,
                 facts.device,
-                torch.tensor([token for piece in pieces for token in piece]),
+                np.array([token for piece in pieces for token in piece]),
                 np.full(len(live), start, np.int64),
                 np.array([len(piece) for piece in pieces], np.int64),
                 [np.ascontiguousarray(table[live]) for table in tables],
@@ -114,7 +114,7 @@ def logits_of(model: Any, prompts: list[list[int]], wanted: str, chunk: int) -> 
             with torch.inference_mode():
                 rows = forward(batch)
             for i, row in zip(live, rows, strict=True):
-                found[i].append(row.float())
+                found[i].append(row.float().clone())  # the next step writes over it
     finally:
         forward.close()
     return [torch.stack(rows) for rows in found]

@@ -43,7 +43,7 @@ def scene(window: int | None, sizes: list[tuple[int, int]], seed: int = 0):
                 store.keys[0][block, slot], store.values[0][block, slot] = keys[position], values[position]
     starts, lengths = (np.array(column) for column in zip(*sizes, strict=True))
     batch = Batch(
-        layout, torch.device("cpu"), torch.zeros(int(lengths.sum()), dtype=torch.int64), starts, lengths, [table],
+        layout, torch.device("cpu"), np.zeros(int(lengths.sum()), np.int64), starts, lengths, [table],
         np.ones(len(sizes), bool),
     )  # fmt: skip
     layer = Context(batch, store, {0: (0, 0)}).layer(0, window)
@@ -108,7 +108,7 @@ def test_a_company_changes_nothing(backend):
     row = 0
     for i, (past, new) in enumerate(sizes):
         alone = Batch(
-            layer.step.layout, torch.device("cpu"), torch.zeros(new, dtype=torch.int64),
+            layer.step.layout, torch.device("cpu"), np.zeros(new, np.int64),
             np.array([past]), np.array([new]),
             [layer.step.tables[0][i : i + 1]], np.ones(1, bool),
         )  # fmt: skip

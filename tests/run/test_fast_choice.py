@@ -178,7 +178,7 @@ class TestUse:
         from engine.run.batch import Batch
 
         batch = Batch(
-            layout, facts.device, torch.tensor([1, 9, 3]), np.zeros(3, np.int64), np.ones(3, np.int64),
+            layout, facts.device, np.array([1, 9, 3]), np.zeros(3, np.int64), np.ones(3, np.int64),
             [np.array([[1], [2], [3]], np.int32)], np.ones(3, bool),
         )  # fmt: skip
         logits = forward(batch)

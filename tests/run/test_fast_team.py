@@ -48,7 +48,7 @@ def logits_of(forward: NativeForward, ids: list[int]) -> torch.Tensor:
     layout, pages = forward._layout, -(-len(ids) // PAGE)
     tables = np.arange(1, 1 + len(layout.groups) * pages, dtype=np.int32).reshape(-1, 1, pages)
     start, length, samples = np.array([0]), np.array([len(ids)]), np.array([True])
-    batch = Batch(layout, torch.device("cpu"), torch.tensor(ids), start, length, list(tables), samples)
+    batch = Batch(layout, torch.device("cpu"), np.array(ids), start, length, list(tables), samples)
     with torch.inference_mode():
         return forward(batch)[0].clone()
 

@@ -55,7 +55,7 @@ def random_scene(rng: random.Random, window: int | None, page: int, *, only_deco
                 store_[block, :written] = torch.randn(written, KV_HEADS, WIDTH, generator=generator)
     tokens = sum(lengths)
     batch = Batch(
-        layout, CPU, torch.zeros(tokens, dtype=torch.int64), np.array(starts), np.array(lengths), [table],
+        layout, CPU, np.zeros(tokens, np.int64), np.array(starts), np.array(lengths), [table],
         np.ones(count, bool),
     )  # fmt: skip
     query = torch.randn(tokens, HEADS, WIDTH, generator=generator)

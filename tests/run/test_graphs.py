@@ -97,7 +97,7 @@ def batch_of(layout, *sizes: tuple[int, int], holes=None) -> Batch:
     starts, lengths = (np.array(column) for column in zip(*sizes, strict=True))
     pages = -(-int((starts + lengths).max()) // layout.page_size)
     tables = [np.arange(1, 1 + len(sizes) * pages, dtype=np.int32).reshape(len(sizes), pages) for _ in layout.groups]
-    ids = torch.arange(1, 1 + int(lengths.sum()))
+    ids = np.arange(1, 1 + int(lengths.sum()))
     return Batch(layout, CPU, ids, starts, lengths, tables, np.ones(len(sizes), bool), holes)
 
 

@@ -154,7 +154,8 @@ def test_an_exception_of_the_model_becomes_the_result_of_the_step():
         raise ValueError("device on fire")
 
     own = runner._forward
-    runner._forward = type("Broken", (), {"stage": own.stage, "__call__": staticmethod(broken), "close": own.close})()
+    parts = {"stage": own.stage, "mode": own.mode, "__call__": staticmethod(broken), "close": own.close}
+    runner._forward = type("Broken", (), parts)()
     plan = scheduler.plan()
     result = runner.collect(runner.launch(plan))
     assert isinstance(result.error, ValueError) and "on fire" in str(result.error)

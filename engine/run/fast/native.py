@@ -2,10 +2,10 @@
 
 import ctypes
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from ctypes import POINTER, c_float, c_int32, c_void_p
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -13,6 +13,7 @@ from engine.core.layout import CacheLayout
 from engine.run.batch import Batch
 from engine.run.fast.borrowed import Borrowed
 from engine.run.fast.drawing import Drawing
+from engine.run.fast.inputs import Inputs
 from engine.run.fast.packing import PackedWeight, Packer
 from engine.run.fast.spec import LayerSpec, read_spec
 from engine.run.fast.team import Team
@@ -50,16 +51,6 @@ class _Model(ctypes.Structure):
     ]
 
 
-class _Batch(ctypes.Structure):
-    _fields_ = [
-        *((name, c_void_p) for name in ("tokens", "starts", "lengths")),
-        ("tables", POINTER(c_void_p)),
-        ("rotary", POINTER(c_void_p)),
-        *((name, c_void_p) for name in ("samples", "logits", "best")),
-        *((name, c_int32) for name in ("rows", "slices", "num_samples", "page_size", "table_width")),
-    ]
-
-
 class NativeForward:
     """Runs steps of one model over one paged cache. Takes the model's weights until ``close``.
 
@@ -82,6 +73,10 @@ class NativeForward:
         self._columns = int(library.block_columns())
         self.greedy: Tensor | None = None
         self.batch_device = torch.device("cpu")
+        self.mode: Callable[[], AbstractContextManager[Any]] = nullcontext
+        self._inputs = Inputs(len(layout.groups), layout.page_size)
+        self._logits = torch.empty(0, 0)
+        self._logits_of: dict[int, Tensor] = {}
         self.take()
 
     def take(self) -> None:
@@ -158,31 +153,27 @@ class NativeForward:
         """One step: writes keys and values of every token and returns the logits of the sampling rows.
 
         Returns:
-            float32 [sampling rows, vocab_size]. ``greedy`` holds each row's best id afterwards.
+            float32 [sampling rows, vocab_size], until the next call. ``greedy`` holds each row's best id afterwards.
         """
-        n, vocab = len(batch.samples), self._model.head.n
-        logits = torch.empty(n, -(-vocab // self._columns) * self._columns)
+        n = batch.num_samples
+        logits = self._room_for(n)
         self.greedy = greedy = torch.empty(n, dtype=torch.int64)
-        tables = [np.ascontiguousarray(table) for table in batch.tables]
-        rotary = self._rotary_up_to(int((batch.starts + batch.lengths).max()))
-        arguments = _Batch(
-            tokens=batch.ids.data_ptr(),
-            starts=batch.starts.ctypes.data,
-            lengths=batch.lengths.ctypes.data,
-            tables=(c_void_p * len(tables))(*(table.ctypes.data for table in tables)),
-            rotary=(c_void_p * len(rotary))(*(table.data_ptr() for table in rotary)),
-            samples=batch.samples.data_ptr(),
-            logits=logits.data_ptr(),
-            best=greedy.data_ptr(),
-            rows=len(batch.ids),
-            slices=len(batch.starts),
-            num_samples=n,
-            page_size=self._layout.page_size,
-            table_width=tables[0].shape[1],
-        )
-        if self._library.forward(ctypes.byref(self._model), ctypes.byref(arguments), self._team.handle()):
-            raise MemoryError(f"no memory for a step of {len(batch.ids)} tokens; lower max_batch_tokens")
-        return logits[:, :vocab]
+        rotary = self._rotary_up_to(batch.tables[0].shape[1] * self._layout.page_size)
+        inputs = self._inputs.of(batch, rotary, self._logits.data_ptr(), greedy.data_ptr())
+        if self._library.forward(ctypes.byref(self._model), inputs, self._team.handle()):
+            raise MemoryError(f"no memory for a step of {len(batch.host_ids)} tokens; lower max_batch_tokens")
+        return logits
+
+    def _room_for(self, rows: int) -> Tensor:
+        """Room that stays for the logits of so many rows, float32 [rows, vocab_size]."""
+        if rows > len(self._logits):
+            vocab = self._model.head.n
+            self._logits = torch.empty(1 << (rows - 1).bit_length(), -(-vocab // self._columns) * self._columns)
+            self._logits_of.clear()
+        found = self._logits_of.get(rows)
+        if found is None:
+            found = self._logits_of[rows] = self._logits[:rows, : self._model.head.n]
+        return found
 
     def _rotary_up_to(self, positions: int) -> list[Tensor]:
         """Cosines and sines of each table, float32 [positions or more, 2, head_dim / 2]; grown as positions come up."""
