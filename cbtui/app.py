@@ -37,6 +37,10 @@ from cbtui.widgets import Frame
 from cbtui.widgets.terminal import Shown
 
 TICKS_PER_SECOND = 16
+CLOCK_TICKS = 4
+"""Ticks after which is looked for what the clock alone changes, while drawing waits its turn."""
+AHEAD = 2 / TICKS_PER_SECOND
+"""Seconds, and a step, that a plan to come is asked for before it can be drawn: a dry run is for who sees it."""
 ANSWERS = 0.5
 """Seconds after a key in which nothing waits for its turn to be drawn: the engine may answer."""
 
@@ -160,15 +164,14 @@ class MonitorApp(App[int], inherit_bindings=False):
         if not self.screen_stack:  # the beat outlives the screens by a moment at the end
             return False
         self._ticks += 1
-        self.pace.settle()
         ready = self.pace.ready or self.clock() < self._answer_until
         if ready:
             self.pace.begin()
         shown, news = self.chrome, self.session.poll(self.clock(), ready)
         self.player.poll()
-        if self.want_preview and self.chrome.mode == 1:
+        if self.want_preview and self.chrome.mode == 1 and self.pace.soon(AHEAD + self.session.last_step_seconds):
             self.session.ask_preview()
-        if ready or news or self._ticks % 2:  # what the clock alone changes has time for another beat
+        if ready or news or not self._ticks % CLOCK_TICKS:  # what the clock alone changes has time
             self._draw(self._ticks, ready)
         if isinstance(self.screen, Dialog) and self.screen.ready:
             self.screen.beat()

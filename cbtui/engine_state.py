@@ -69,6 +69,12 @@ class EngineState:
         return max(0.0, self.clock() - status.step_started)
 
     @property
+    def last_step_seconds(self) -> float:
+        """How long the last step took that left a record, 0 when none did."""
+        latest = None if self.manager is None else self.manager.tap.latest
+        return 0.0 if latest is None else latest.spans.total
+
+    @property
     def hung(self) -> float:
         """Seconds a step has been going on although a stop was asked for, once patience is at its end; else 0."""
         return self.step_seconds if self.stopping and self.step_seconds > PATIENCE else 0.0

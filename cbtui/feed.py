@@ -9,7 +9,7 @@ from cbtui.model import MonitorState
 from cbtui.tokens import TokenizerText
 from engine.core.observe import CommandAck, Keyframe, StepRecord
 
-BACKLOG = 16
+BACKLOG = 64
 """Records that are taken in although nothing is to be drawn: more of them at once would keep keys waiting."""
 
 Ask = Callable[[Callable[[], Any], Callable[[Any], None], Callable[[], None]], None]
@@ -41,6 +41,7 @@ class Feed:
         self._joined = False
         self._manager, self._tokenizer, self._ask, self._say = manager, tokenizer, ask, say
         self._after = 0
+        self._looked = 0
         self._planned = -1
         self._waits = False
         manager.tap.attach()
@@ -58,12 +59,12 @@ class Feed:
         latest = self._manager.tap.latest
         if self._waits or self.state is None or latest is None or latest.step <= self._after:
             return False
+        if not (due or latest.step - self._after >= BACKLOG or self._presses(latest.step)):
+            return False
         records, missed = self._manager.tap.read(self._after)
         if missed:
             self._ask_keyframe()
             return True
-        if not (due or len(records) >= BACKLOG or self._presses(records)):
-            return False
         shown = self._shown(records)
         self.state.extend(shown)
         for record in shown:
@@ -71,9 +72,13 @@ class Feed:
             self._hear(record)
         return bool(records)
 
-    def _presses(self, records: Sequence[StepRecord]) -> bool:
-        """Whether one of them answers a command, or the last may stay the last for some time."""
-        return self._manager.status.state != "running" or any(record.commands for record in records)
+    def _presses(self, latest: int) -> bool:
+        """Whether a record answers a command, or the latest may stay the last for some time."""
+        if self._manager.status.state != "running":
+            return True
+        records, missed = self._manager.tap.read(max(self._after, self._looked))
+        self._looked = latest
+        return missed or any(record.commands for record in records)
 
     def _shown(self, records: Sequence[StepRecord]) -> Sequence[StepRecord]:
         """Those up to the last one that says what comes next, as long as others will follow; else all of them.

@@ -130,6 +130,12 @@ class History:
         if keyframe.record is not None:
             self._note(keyframe.record.requests)
 
+    @property
+    def room(self) -> int:
+        """Records that can be added before a keyframe is wanted, that of the last one."""
+        chunk = self._chunks[-1]
+        return CHUNK_STEPS - (chunk.last - chunk.first)
+
     def append(self, record: StepRecord) -> bool:
         """Add the record of the next step. True when a keyframe of this step is wanted to go on from.
 

@@ -4,15 +4,16 @@ import sys
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
+from itertools import islice, takewhile
 
 from cbtui.checks import Checks
 from cbtui.history import History
 from cbtui.letters import label
-from cbtui.notes import ENDINGS, MARKS, TOLD, BlockEvent, LogEntry, Mark, note_lives, third_number
+from cbtui.notes import ENDINGS, MARKS, TOLD, BlockEvent, LogEntry, Mark, note_lives, numbers_of, third_number
 from cbtui.pauses import Pauses
 from cbtui.phases import Phases
 from cbtui.picture import Picture
+from cbtui.runs import Runs
 from cbtui.series import Series
 from cbtui.stories import Event, Story, TextSource
 from cbtui.text import clean, plain_error
@@ -23,7 +24,6 @@ from engine.core.observe import (
     Keyframe,
     PlanPreview,
     RequestInfo,
-    SequenceChange,
     StepRecord,
     Verdict,
 )
@@ -74,6 +74,7 @@ class Ledger:
         self._past: list[Picture] = []
         self.planned: tuple[int, PlanPreview] | None = None
         self.lives: dict[int, deque[BlockEvent]] = {}
+        self._runs = Runs(self.stories, self.lives, self._phases, self.series)
         self.memo: dict[str, tuple[object, object]] = {}
         self._begin(keyframe)
 
@@ -87,6 +88,7 @@ class Ledger:
             self._take_tokens([(key, token, None) for token in missed], keyframe.step, keyframe.time)
             story.change, story.decision = view.change, view.decision
         self.pauses.begin(keyframe.time)
+        self._runs.clear()
         self.history.begin(self.picture.keyframe())
 
     @property
@@ -99,28 +101,38 @@ class Ledger:
         return self.history.oldest if self.history.oldest is not None else self.picture.step
 
     def extend(self, records: Sequence[StepRecord]) -> None:
-        """Fold some records in, see ``apply``; what the next one replaces is not even made."""
-        for record, after in pairwise(records):
-            self._take(record, _replaces(after, record))
-        for record in records[-1:]:
-            self._take(record, False)
+        """Fold some records in, see ``apply``. Those that only go on from one to the next are taken together."""
+        place = 0
+        while place < len(records):
+            run = list(islice(takewhile(self._goes_on, islice(records, place, None)), self.history.room))
+            if run:
+                self._take_run(run)
+            else:
+                self.apply(records[place])
+            place += max(1, len(run))
+
+    def _goes_on(self, record: StepRecord) -> bool:
+        return not self.pauses.held and self._runs.goes_on(record)
+
+    def _take_run(self, run: Sequence[StepRecord]) -> None:
+        self._runs.take(run, self.picture)
+        self.pauses.take(run[-1])
+        full = False
+        for record in run:
+            self._take_check(record)
+            full = self.history.append(record)
+        if full:
+            self._begin_chunk()
 
     def apply(self, record: StepRecord) -> None:
         """Fold one record in. Records come in step order; use ``resync`` where some are missing."""
-        self._take(record, False)
-
-    def _take(self, record: StepRecord, replaced: bool) -> None:
-        """Most records are decodes of everybody, and many come between two frames: they are only opened where somebody
-        looks, and of those that are ``replaced`` by the one after them nobody sees the new values of sequences.
-        """
         end_time = record.time + record.spans.total
         self.pauses.take(record)
         for info in record.requests:
             self._arrive(info, record.step, record.time)
         for ack in record.commands:
             self._take_command(ack, record)
-        changes: tuple[SequenceChange, ...] = () if replaced else tuple(record.changes)
-        decisions: tuple[Decision, ...] = () if replaced else tuple(record.decisions)
+        changes, decisions = tuple(record.changes), tuple(record.decisions)
         self.picture.apply(record, changes, decisions)
         special = self._take_decisions(decisions, record)
         slices = rows_of(record.slices)
@@ -138,12 +150,14 @@ class Ledger:
             self.marks.append(Mark(record.step, "S"))
             self.log.append(LogEntry(record.step, "setting", text=f"{name} = {record.settings[name]}"))
         note_lives(self.lives, record)
-        self._take_series(record, slices)
+        self.series.append(record.step, record.time, numbers_of(record, slices, self.picture))
+        self._runs.begin(record)
         if self.history.append(record):
-            if replaced:
-                self.picture.renew(record.changes, record.decisions)
-            self.history.begin(self.picture.keyframe())
-            self._forget()
+            self._begin_chunk()
+
+    def _begin_chunk(self) -> None:
+        self.history.begin(self.picture.keyframe())
+        self._forget()
 
     def _take_check(self, record: StepRecord) -> None:
         broken = self.checks.take(record)
@@ -245,26 +259,6 @@ class Ledger:
         story.close_phase(step, time)
         self._hues.give_back([story.hue])
 
-    def _take_series(self, record: StepRecord, slices: Sequence[tuple[int, str, int, int]]) -> None:
-        picture, moves = self.picture, self.picture.moves
-        self.series.append(
-            record.step,
-            record.time,
-            {
-                "tokens": sum([query for _, _, query, _ in slices]),
-                "budget": record.budget,
-                "used": picture.used,
-                "cached": picture.cached,
-                "host": picture.host_used,
-                "queue": picture.queued,
-                "running": len(slices),
-                "prefill": sum([query for _, kind, query, _ in slices if kind == "prefill"]),
-                "output": len(record.outputs),
-                "out": len(moves.out_slots),
-                "back": len(moves.back_slots),
-            },
-        )
-
     @property
     def beside(self) -> int:
         """Bytes kept of the steps in the history, beside it."""
@@ -289,13 +283,3 @@ class Ledger:
             self.stories[key].wraps.clear()
         for key in ended[: max(0, len(ended) - KEPT_STORIES)]:
             del self.stories[key]
-
-
-def _replaces(after: StepRecord, record: StepRecord) -> bool:
-    """Whether a record is plain decodes, and the one after it says everything anew that it says of sequences."""
-    decided = rows_of(record.decisions)
-    return (
-        all(verdict is DECODE for _, verdict, _, _ in decided)
-        and [row[0] for row in decided] == [row[0] for row in rows_of(after.decisions)]
-        and [row[0] for row in rows_of(record.changes)] == [row[0] for row in rows_of(after.changes)]
-    )

@@ -1,6 +1,7 @@
 """What is worth a letter on the timeline or a line in the log, before it is worded."""
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -77,3 +78,21 @@ def note_lives(lives: dict[int, deque[BlockEvent]], record: StepRecord) -> None:
             if life is None:
                 life = lives[delta.block] = deque(maxlen=KEPT_BLOCK_EVENTS)
             life.append(BlockEvent(record.step, delta.op, delta.seq, delta.index, delta.other))
+
+
+def numbers_of(record: StepRecord, slices: Sequence[tuple[int, str, int, int]], picture: Picture) -> dict[str, int]:
+    """What ``Series`` keeps of a record; ``slices`` are its own as rows, ``picture`` is the moment after it."""
+    moves = picture.moves
+    return {
+        "tokens": sum([query for _, _, query, _ in slices]),
+        "budget": record.budget,
+        "used": picture.used,
+        "cached": picture.cached,
+        "host": picture.host_used,
+        "queue": picture.queued,
+        "running": len(slices),
+        "prefill": sum([query for _, kind, query, _ in slices if kind == "prefill"]),
+        "output": len(record.outputs),
+        "out": len(moves.out_slots),
+        "back": len(moves.back_slots),
+    }

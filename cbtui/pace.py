@@ -1,4 +1,4 @@
-"""How often a new step is drawn: as often as a share of a processor core allows."""
+"""How often a new step is drawn: as often as a share of a processor core allows, all the monitor does included."""
 
 import time
 from collections.abc import Callable
@@ -6,14 +6,16 @@ from collections.abc import Callable
 LONGEST = 1.0
 """Seconds after which a step is drawn whatever it costs."""
 ROOMY, TIGHT = 0.10, 0.02
-"""Shares of a core for drawing: where a core is free for the screen, and where the model computes on all of them.
+"""Shares of a core for the monitor: where a core is free for the screen, and where the model computes on all of them.
 
 The threads of a model wait for each other, so that what the screen takes from one of them is lost to all. The second
-share leaves about one percent of a core to the beats, the records that are taken in without being drawn, and the dry
-runs the engine is asked for: watching is to cost three percent altogether.
+share leaves about one percent of a core to the records and dry runs that the engine makes for a watcher: watching is
+to cost three percent altogether.
 """
-WINDOW = 0.2
-"""Seconds over which is measured what the rest of the process takes."""
+MOMENT, WINDOW = 0.1, 0.2
+"""Seconds over which is measured what the rest of the process takes: before a core is found taken, and before it is
+found free again. The first frames of a burst of work would cost it most.
+"""
 A_CORE = 0.75
 """As much of a core must be free."""
 
@@ -40,22 +42,22 @@ class Room:
     def __call__(self) -> float:
         now = self._clock()
         passed = now - self._since
-        if passed >= WINDOW:
+        if passed >= MOMENT:
             others = self._whole() - self._own()
-            free = self._cores - (others - self._others) / passed
-            self._share = ROOMY if free >= A_CORE else TIGHT
-            self._since, self._others = now, others
+            share = ROOMY if self._cores - (others - self._others) / passed >= A_CORE else TIGHT
+            if share <= self._share or passed >= WINDOW:
+                self._share, self._since, self._others = share, now, others
         return self._share
 
 
 class Pace:
     """Says whether the next step may be drawn.
 
-    What a drawing costs is the processor time from ``begin`` to the next ``settle``: composing and painting, and keys
-    pressed meanwhile.
+    Each drawing is paid off by the time after it, and with it all else that the thread does until the next: painting,
+    keys, records that are taken in, beats that find nothing.
 
     Args:
-        share: says how much of a core drawing may take while only steps are new.
+        share: says how much of a core the thread may take while only steps are new.
         clock: seconds. effort: processor seconds of the thread that draws.
     """
 
@@ -66,20 +68,18 @@ class Pace:
         effort: Callable[[], float] = time.thread_time,
     ) -> None:
         self._share, self._clock, self._effort = share, clock, effort
-        self._began, self._mark, self._cost = 0.0, 0.0, 0.0
-        self._open = False
-
-    def settle(self) -> None:
-        """What comes now has nothing to do with drawing."""
-        if self._open:
-            self._cost, self._open = self._effort() - self._mark, False
+        self._began = self._mark = 0.0
 
     @property
     def ready(self) -> bool:
         """Whether the last drawing is paid off."""
-        passed = self._clock() - self._began
-        return passed >= LONGEST or self._cost <= self._share() * passed
+        return self.soon(0.0)
+
+    def soon(self, seconds: float) -> bool:
+        """Whether the last drawing will be paid off in so many seconds, when nothing else is done meanwhile."""
+        passed = self._clock() - self._began + seconds
+        return passed >= LONGEST or self._effort() - self._mark <= self._share() * passed
 
     def begin(self) -> None:
         """A drawing begins, or nothing that is new is found."""
-        self._began, self._mark, self._open = self._clock(), self._effort(), True
+        self._began, self._mark = self._clock(), self._effort()

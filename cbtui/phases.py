@@ -33,7 +33,7 @@ class Phases:
             picture: the moment after it.
         """
         if record.deltas:
-            self._note_peaks(record, picture)
+            self.note_peaks(record, picture)
         kinds = [(key, kind) for key, kind, _, _ in slices]
         if kinds == self._kinds and not special:
             return  # the same requests do the same as in the step before
@@ -65,7 +65,7 @@ class Phases:
                 first = story.change.first_token_time if story.change is not None else -1.0
                 story.enter("decode", step + 1, first if first >= 0 else end_time)
 
-    def _note_peaks(self, record: StepRecord, picture: Picture) -> None:
+    def note_peaks(self, record: StepRecord, picture: Picture) -> None:
         """The most blocks a request ever held."""
         for key in {delta.seq for delta in record.deltas if delta.op in (BlockOp.ALLOC, BlockOp.SHARE)}:
             live, story = picture.sequences.get(key), self._stories.get(key)

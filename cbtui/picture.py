@@ -159,14 +159,26 @@ class Picture:
         decisions: Iterable[Decision] | None = None,
     ) -> None:  # fmt: skip
         """Fold one record in. ``changes`` and ``decisions`` are its own, for who has made them already."""
-        for key in self._gone:
-            self.sequences.pop(key, None)
-        self._gone = []
+        self._drop_gone()
         deltas = self._enter(record)
         self.renew(record.changes if changes is None else changes, record.decisions if decisions is None else decisions)
         self.waiting, self.num_waiting = record.waiting, max(record.num_waiting, len(record.waiting))
         self.step, self.time, self.counters = record.step, record.time, record.counters
         self._note_moves(deltas)
+
+    def pass_by(self, record: StepRecord) -> None:
+        """Fold in what a record did to blocks, of one that only goes on from the one before, as the next one will.
+
+        ``apply`` is to be called for the last of them.
+        """
+        self._drop_gone()
+        for delta in record.deltas:
+            self._apply_delta(delta, record.step)
+
+    def _drop_gone(self) -> None:
+        for key in self._gone:
+            self.sequences.pop(key, None)
+        self._gone = []
 
     def renew(self, changes: Iterable[SequenceChange], decisions: Iterable[Decision]) -> None:
         """Gives sequences their new values and decisions."""

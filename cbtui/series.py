@@ -4,6 +4,7 @@ import math
 import sys
 from array import array
 from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -58,6 +59,18 @@ class Series:
         self.time.append(time)
         for name, column in self.columns.items():
             column.append(values.get(name, -1))
+
+    def extend(self, times: Sequence[float], values: Mapping[str, int | Sequence[int]]) -> None:
+        """The steps right after the last one.
+
+        Args:
+            times: of each step. values: by name, of each step or the same for all; 0 where a name is missing.
+        """
+        count = len(times)
+        self.time.extend(times)
+        for name, column in self.columns.items():
+            value = values.get(name, 0)
+            column.extend([value] * count if isinstance(value, int) else value)
 
     def trim(self, first: int) -> None:
         """Forget everything before step ``first``."""

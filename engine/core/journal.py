@@ -23,6 +23,7 @@ from engine.core.packed import Packed
 from engine.core.plan import Slice, StepPlan
 from engine.core.quick import quick
 from engine.core.request import RequestStatus, SamplingParams, Sequence
+from engine.core.steady import Steady
 
 MAX_WAITING_SHOWN = 1000
 """Keys of the line that a record lists; the true number stands beside them."""
@@ -91,6 +92,8 @@ class Journal:
         ended: sequences that ended since the last record.
         departed: sequences that ended in the last record: still part of a keyframe, gone with the next record.
         decided: key -> its last decision, for keyframes.
+        decodes: whether the plan computes nothing but one token of each sequence it visits.
+        steady: the steps before, as long as they did the same.
     """
 
     def __init__(self) -> None:
@@ -99,6 +102,7 @@ class Journal:
         self.departed: list[Sequence] = []
         self.decided: dict[int, Decision] = {}
         self.waiting: tuple[int, tuple[int, ...]] = (-1, ())
+        self.steady: Steady | None = None
         self.clear()
 
     def clear(self) -> None:
@@ -106,15 +110,22 @@ class Journal:
         self.deltas.clear()
         self.requests: list[RequestInfo] = []
         self.plan: StepPlan | None = None
+        self.decodes = False
         self.decisions: list[Decision] = []
         self.touched: dict[int, Sequence] = {}
         self.outputs: list[tuple[int, int, float | None]] = []
         self.ended: list[Sequence] = []
         self.settings: dict[str, object] = {}
 
-    def planned(self, plan: StepPlan, decisions: Mapping[int, Decision]) -> None:
-        """A step was planned; ``decisions`` are the plan's, by key."""
+    def planned(self, plan: StepPlan, decisions: Mapping[int, Decision], prompt_tokens: int) -> None:
+        """A step was planned.
+
+        Args:
+            decisions: the plan's, by key.
+            prompt_tokens: its tokens that are not decode steps.
+        """
         self.plan = plan
+        self.decodes = not prompt_tokens and 0 < len(plan.slices) == len(plan.decisions)
         self.decisions.extend(plan.decisions)
         self.decided.update(decisions)
         self.touch_slices(plan.slices)

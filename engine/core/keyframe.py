@@ -5,6 +5,7 @@ from itertools import islice
 
 from engine.core.journal import (
     MAX_WAITING_SHOWN,
+    Journal,
     StepEvents,
     change_of,
     changes_of,
@@ -15,9 +16,20 @@ from engine.core.journal import (
     slice_records,
 )
 from engine.core.layout import TRASH_BLOCK
-from engine.core.observe import OUTPUTS, BlockView, Keyframe, SequenceView, StepRecord
+from engine.core.observe import (
+    OUTPUTS,
+    BlockView,
+    Decision,
+    Keyframe,
+    SequenceChange,
+    SequenceView,
+    SliceRecord,
+    StepRecord,
+)
+from engine.core.packed import Packed
 from engine.core.request import Sequence
 from engine.core.state import State
+from engine.core.steady import Steady
 
 FREE = "free"
 OWNED = "owned"
@@ -31,6 +43,7 @@ def start_recording(state: State, on: bool) -> None:
         return
     journal.on = on
     journal.clear()
+    journal.steady = None
     journal.departed = []
     journal.decided = dict(state.decisions) if on else {}
     state.cache.pool.log = journal.deltas if on else None
@@ -45,13 +58,14 @@ def collect_events(state: State, step: int | None) -> StepEvents:
     for seq in journal.departed:
         journal.decided.pop(seq.key, None)
     journal.departed = journal.ended
+    slices, decisions, changes = _rows(journal)
     events = make_events(
         state.step if step is None else step,
         tuple(journal.requests),
-        slice_records(journal.plan.slices if journal.plan else ()),
-        decisions_of(journal.decisions),
+        slices,
+        decisions,
         deltas_of(journal.deltas),
-        changes_of(journal.touched.values()),
+        changes,
         OUTPUTS(journal.outputs),
         state.counters(),
         journal.plan.limit if journal.plan else "",
@@ -65,6 +79,25 @@ def collect_events(state: State, step: int | None) -> StepEvents:
     # What happens before the next plan belongs to the next record.
     state.cache.pool.step = state.step + 1
     return events
+
+
+def _rows(journal: Journal) -> tuple[Packed[SliceRecord], Packed[Decision], Packed[SequenceChange]]:
+    """What a record says of sequences, told in terms of the steps before where it only goes on."""
+    plan, steady = journal.plan, journal.steady
+    decodes = (
+        journal.decodes
+        and plan is not None
+        and not (journal.requests or journal.ended or journal.settings)
+        and len(journal.decisions) == len(plan.slices)
+    )
+    if decodes and plan is not None and steady is not None:
+        if steady.goes_on(plan, journal.touched, journal.outputs):
+            took = journal.decisions if journal.deltas else ()
+            return steady.slices, steady.decisions(took), steady.changes
+    slices, decisions = slice_records(plan.slices if plan else ()), decisions_of(journal.decisions)
+    changes = changes_of(journal.touched.values())
+    journal.steady = Steady.begin(slices, decisions, changes, journal.outputs) if decodes else None
+    return slices, decisions, changes
 
 
 def live_keyframe(state: State, step: int, time: float, record: StepRecord | None = None) -> Keyframe:

@@ -151,10 +151,10 @@ class TokenOutput:
     logprob: float | None = None
 
 
-SLICES = PackedKind(SliceRecord, "SLICES")
-DECISIONS = PackedKind(Decision, "DECISIONS")
+SLICES = PackedKind(SliceRecord, "SLICES", growing=("past",))
+DECISIONS = PackedKind(Decision, "DECISIONS", growing=("a",))
 DELTAS = PackedKind(BlockDelta, "DELTAS")
-CHANGES = PackedKind(SequenceChange, "CHANGES")
+CHANGES = PackedKind(SequenceChange, "CHANGES", growing=("computed", "num_tokens"))
 OUTPUTS = PackedKind(TokenOutput, "OUTPUTS")
 
 

@@ -34,7 +34,7 @@ def apply_result(state: State, plan: StepPlan, result: StepResult, now: float, t
     flight = _take_flight(state, plan)
     if flight is None:
         return outcome
-    if state.journal.on:
+    if state.journal.on and state.journal.plan is not plan:  # else it was noted as it was planned
         state.journal.touch_slices(plan.slices)
     if result.error is not None:
         _fail_step(state, plan, result.error, now, outcome)

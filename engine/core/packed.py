@@ -1,7 +1,8 @@
 """Many small observations of one kind, kept as plain tuples until somebody looks at them."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Generic, Self, TypeVar, overload
+from dataclasses import fields
+from typing import Any, Generic, TypeVar, overload
 
 from engine.core.quick import freeze, open_twin
 
@@ -13,10 +14,15 @@ class PackedKind(Generic[T]):
 
     Args:
         name: of the constant in the module of ``cls`` that holds this; it is pickled by that name.
+        growing: fields that one decode step makes larger by one.
+
+    Attributes:
+        growing: places of those fields.
     """
 
-    def __init__(self, cls: type[T], name: str) -> None:
+    def __init__(self, cls: type[T], name: str, growing: tuple[str, ...] = ()) -> None:
         self.cls, self._name = cls, name
+        self.growing = tuple(place for place, field in enumerate(fields(cls)) if field.name in growing)  # type: ignore[arg-type]
         self.__module__ = cls.__module__
         self._twin = open_twin(cls)
 
@@ -58,7 +64,7 @@ class Packed(Sequence[T]):
         return self._values
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return len(self._values)
 
     def __iter__(self) -> Iterator[T]:
         return iter(self._kind.make(self.rows))
@@ -67,11 +73,11 @@ class Packed(Sequence[T]):
     def __getitem__(self, index: int) -> T: ...
 
     @overload
-    def __getitem__(self, index: slice) -> Self: ...
+    def __getitem__(self, index: slice) -> "Packed[T]": ...
 
-    def __getitem__(self, index: int | slice) -> T | Self:
+    def __getitem__(self, index: int | slice) -> "T | Packed[T]":
         if isinstance(index, slice):
-            return type(self)(self._kind, self.rows[index])
+            return Packed(self._kind, self.rows[index])
         return self._kind.make((self.rows[index],))[0]
 
     def __eq__(self, other: object) -> bool:
@@ -87,6 +93,47 @@ class Packed(Sequence[T]):
 
     def __reduce__(self) -> tuple[type, tuple[object, ...]]:
         return Packed, (self._kind, self.rows)
+
+
+class Grown(Packed[T]):
+    """``base`` as it is some decode steps later: the growing fields of all rows are larger by ``by``.
+
+    Most steps give every running sequence one token and do hardly anything else. Their rows are only worked out where
+    somebody looks at them.
+
+    Attributes:
+        other: place of a field and its values in all rows, where they are not those of ``base``; else empty.
+    """
+
+    __slots__ = ("base", "by", "other")
+    base: Packed[T]
+    by: int
+    other: tuple[int, tuple[Any, ...]] | tuple[()]
+
+    def __init__(self, base: Packed[T], by: int, other: tuple[int, tuple[Any, ...]] | tuple[()] = ()) -> None:
+        super().__init__(base._kind, ())
+        object.__setattr__(self, "base", base)
+        object.__setattr__(self, "by", by)
+        object.__setattr__(self, "other", other)
+
+    @property
+    def rows(self) -> tuple[tuple[Any, ...], ...]:
+        if not self._values:
+            columns = list(zip(*self.base.rows, strict=True))
+            for place in self._kind.growing:
+                columns[place] = tuple([number + self.by for number in columns[place]])
+            if self.other:
+                columns[self.other[0]] = self.other[1]
+            object.__setattr__(self, "_values", tuple(zip(*columns, strict=True)))
+        return self._values
+
+    def __len__(self) -> int:
+        return len(self.base)
+
+
+def base_of(items: Sequence[T]) -> Sequence[T]:
+    """What rows of later steps may be told in terms of: themselves, unless they are told so too."""
+    return items.base if isinstance(items, Grown) else items
 
 
 def rows_of(items: Sequence[Any]) -> tuple[tuple[Any, ...], ...]:

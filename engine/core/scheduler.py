@@ -91,7 +91,7 @@ class Scheduler:
         if now is not None:
             lifecycle.note_start(plan, now)
         if state.journal.on:
-            state.journal.planned(plan, walk.decisions)
+            state.journal.planned(plan, walk.decisions, walk.prompt_tokens)
         return plan
 
     def apply(self, plan: StepPlan, result: StepResult, now: float) -> Outcome:

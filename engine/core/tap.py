@@ -118,7 +118,7 @@ class Tap:
 
 def rough_size(record: StepRecord) -> int:
     """Bytes a record takes, by the number of its parts. Within a factor of two; meant for limits only."""
-    prompts = sum(len(info.prompt_ids) for info in record.requests)
+    prompts = sum([len(info.prompt_ids) for info in record.requests])
     return (
         1000
         + 80 * (len(record.slices) + len(record.decisions) + len(record.outputs))

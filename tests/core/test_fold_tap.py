@@ -10,12 +10,15 @@ import pytest
 from engine.core.counters import Counters, Spans
 from engine.core.errors import RequestError
 from engine.core.fold import fold
-from engine.core.observe import OUTPUTS, Keyframe, StepRecord
-from engine.core.packed import rows_of
+from engine.core.journal import change_of, slice_records
+from engine.core.observe import OUTPUTS, Keyframe, StepRecord, Verdict
+from engine.core.packed import Grown, rows_of
 from engine.core.plan import StepResult
 from engine.core.scheduler import Scheduler
 from engine.core.tap import Tap, rough_size
 from tests.core.drive import FULL, HYBRID, ask, build, constant, drain, finish, plan
+
+ENDED = (Verdict.CANCELLED, Verdict.FINISHED)
 
 
 def empty(step: int) -> StepRecord:
@@ -68,6 +71,36 @@ def test_every_keyframe_follows_from_every_earlier_one(seed: int, windows: tuple
             played = fold(played, records[number])
             assert played == frames[number][2]
         assert fold(frames[start][2], *records[start + 1 :]) == played
+
+
+@pytest.mark.parametrize("windows", [FULL, HYBRID])
+@pytest.mark.parametrize("depth", [0, 1])
+def test_records_of_steps_that_go_on_say_what_happened(windows: tuple[int | None, ...], depth: int) -> None:
+    """They are told in terms of the step before; nothing may differ from what is read from the sequences."""
+    scheduler = build(num_blocks=40 * len(windows), windows=windows, max_batch_tokens=20)
+    scheduler.observe(True)
+    for number in range(3):
+        scheduler.add(ask(f"r{number}", 3 + number, 30))
+    flights, going, taking = [], 0, 0
+    while scheduler.has_work:
+        if scheduler.step == 12:
+            scheduler.cancel("r1", 1.0)
+        made = plan(scheduler)
+        seqs = {piece.seq.key: piece.seq for piece in made.slices}
+        expected = slice_records(made.slices)
+        flights.append(made)
+        while len(flights) > (depth if made.slices else 0):
+            done = flights.pop(0)
+            seqs |= {piece.seq.key: piece.seq for piece in done.slices}
+            finish(scheduler, done)
+        record = scheduler.take_events().record(float(scheduler.step))
+        planned = tuple(decision for decision in record.decisions if decision.verdict not in ENDED)
+        assert record.slices == expected and planned == made.decisions
+        assert seqs.keys() <= {change.seq for change in record.changes}
+        assert all(change == change_of(seqs[change.seq]) for change in record.changes if change.seq in seqs)
+        going += isinstance(record.slices, Grown)
+        taking += isinstance(record.decisions, Grown) and any(decision.b for decision in record.decisions)
+    assert going > 15 and taking > 3
 
 
 def test_folding_changes_nothing_it_was_given() -> None:

@@ -7,6 +7,7 @@ from dataclasses import astuple
 import pytest
 
 from engine.core.observe import DECISIONS, OUTPUTS, Decision, TokenOutput, Verdict
+from engine.core.packed import Grown, base_of
 
 OBJECTS = (Decision(1, Verdict.DECODE, 24, 0), Decision(2, Verdict.CHUNK, 8, 3), Decision(3, Verdict.WAIT_ROWS, 2, 2))
 PACKED = DECISIONS(astuple(decision) for decision in OBJECTS)
@@ -34,6 +35,17 @@ def test_neither_it_nor_what_comes_out_can_be_changed() -> None:
     with pytest.raises(AttributeError):
         PACKED[0].a = 5  # type: ignore[misc]
     assert PACKED == OBJECTS
+
+
+def test_rows_of_later_steps_are_told_in_terms_of_earlier_ones() -> None:
+    first = DECISIONS([(1, Verdict.DECODE, 24, 0), (4, Verdict.DECODE, 7, 0)])
+    later = (Decision(1, Verdict.DECODE, 27, 0), Decision(4, Verdict.DECODE, 10, 2))
+    grown = Grown(first, 3, (3, (0, 2)))
+    assert grown == later and len(grown) == 2 and grown[1] == later[1] and tuple(grown[1:]) == later[1:]
+    assert Grown(first, 3) == (later[0], Decision(4, Verdict.DECODE, 10, 0)) and first[0].a == 24
+    assert base_of(grown) is first is base_of(first)
+    again = pickle.loads(pickle.dumps(grown))
+    assert again == grown == DECISIONS(map(astuple, later)) and hash(again) == hash(grown)
 
 
 def test_it_survives_pickling_as_what_it_is() -> None:

@@ -10,6 +10,7 @@ from cbtui.view.chrome import MAP_VIEWS, Chrome
 from cbtui.view.frame import compose
 from cbtui.view.scene import Scene
 from cbtui.view.timeline import columns, peaks
+from engine.core.packed import Grown
 from tests.tui.scripted import Rig, rush_hour
 
 SIZES = ((200, 60), (120, 36), (80, 24))
@@ -93,5 +94,7 @@ def test_many_records_at_once_leave_the_same_as_one_after_the_other() -> None:
         for name in ("change", "decision", "phases", "events", "tokens", "token_steps", "ended", "peak_blocks"):
             assert getattr(state.stories[key], name) == getattr(story, name), (key, name)
     assert (state.marks, state.log) == (rig.state.marks, rig.state.log)
+    assert state.series == rig.state.series and state.lives == rig.state.lives
+    assert sum(isinstance(record.slices, Grown) for record in rig.records) > 50, "many of them go on"
     for step in range(state.oldest, state.step, 7):
         assert state.at(step).keyframe() == rig.state.at(step).keyframe()

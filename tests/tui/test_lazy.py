@@ -23,12 +23,11 @@ def wait_to_draw(play: Play) -> None:
     play.app.pace = machine.pace(0.03)
     play.app.pace.begin()
     machine.spent += 1.0
-    play.app.pace.settle()
 
 
 async def test_records_wait_for_the_frame_they_are_drawn_in(tmp_path: Any) -> None:
     async with playing(tmp_path) as play:
-        await play.add(1, tokens=60)
+        await play.add(1, tokens=2 * BACKLOG)
         shown, text = state_of(play).step, play.text
         wait_to_draw(play)
         await play.tick(3)

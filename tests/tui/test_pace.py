@@ -1,6 +1,7 @@
 """Drawing in proportion to what it costs."""
 
-from cbtui.pace import LONGEST, ROOMY, TIGHT, WINDOW, Pace, Room
+from cbtui.app import AHEAD
+from cbtui.pace import LONGEST, MOMENT, ROOMY, TIGHT, WINDOW, Pace, Room
 from tests.tui.stage import playing
 
 
@@ -19,7 +20,6 @@ def frames(cost: float, share: float, other: float = 0.0, seconds: float = 10.0,
     machine, drawn = Machine(), 0
     pace = machine.pace(share)
     while machine.now < seconds:
-        pace.settle()
         machine.spent += other
         if pace.ready:
             pace.begin()
@@ -36,8 +36,24 @@ def test_cheap_frames_come_with_every_tick_and_dear_ones_pay_themselves_off() ->
     assert frames(10.0, 0.03) == 10 / LONGEST, "even then the screen follows"
 
 
-def test_only_drawing_counts() -> None:
-    assert frames(0.005, 0.03, other=0.05) == frames(0.005, 0.03)
+def test_what_else_the_thread_does_counts_too() -> None:
+    tick, cost, other = 1 / 16, 0.005, 0.001
+    drawn = frames(cost, 0.03, other, tick=tick)
+    assert drawn < frames(cost, 0.03)
+    assert 0.02 <= (drawn * cost + other / tick * 10) / 10 <= 0.031, "all of it stays within the share"
+    assert 10 / LONGEST - frames(cost, 0.03, other=0.05) in (0, 1), "nothing is left, and the screen follows"
+
+
+def test_soon_looks_ahead() -> None:
+    machine = Machine()
+    pace = machine.pace(0.1)
+    pace.begin()
+    machine.spent += 0.05
+    assert not pace.ready and not pace.soon(0.4) and pace.soon(0.6)
+    machine.now += 0.2
+    assert not pace.soon(0.2) and pace.soon(0.4)
+    machine.spent += 1.0
+    assert not pace.soon(0.7) and pace.soon(0.9), "the longest time is not exceeded"
 
 
 def shares(cores: int, others: float) -> list[float]:
@@ -71,7 +87,24 @@ def test_the_share_follows_what_the_engine_does() -> None:
     assert found == [TIGHT, TIGHT, ROOMY, TIGHT]
 
 
-async def test_a_plan_to_come_is_asked_for_while_drawing_waits(tmp_path) -> None:
+def test_a_core_is_found_taken_sooner_than_free() -> None:
+    now, spent = [0.0], [0.0]
+    room = Room(2, lambda: now[0], whole=lambda: spent[0], own=lambda: 0.0)
+
+    def after(seconds: float, busy: float) -> float:
+        seconds *= 1.01  # so that sums of them do not fall short by a rounding
+        now[0] += seconds
+        spent[0] += busy * seconds
+        return room()
+
+    assert after(MOMENT, 0.0) == ROOMY and after(MOMENT, 2.0) == TIGHT
+    assert after(MOMENT, 0.0) == TIGHT and after(WINDOW - MOMENT, 0.0) == ROOMY
+    assert after(MOMENT, 2.0) == TIGHT and after(MOMENT, 0.0) == TIGHT
+    assert after(WINDOW - MOMENT, 2.0) == ROOMY, "half of the time both cores were free"
+    assert after(MOMENT / 2, 2.0) == ROOMY, "that is too short to tell"
+
+
+async def test_a_plan_to_come_is_asked_for_before_it_is_drawn_and_for_no_other_step(tmp_path) -> None:
     """Else the record that is drawn in the end would not say what the step after it would do."""
     async with playing(tmp_path) as play:
         machine = Machine()
@@ -82,4 +115,7 @@ async def test_a_plan_to_come_is_asked_for_while_drawing_waits(tmp_path) -> None
         assert not pace.ready
         play.manager.preview_wanted = False
         play.app.tick()
-        assert play.manager.preview_wanted
+        assert not play.manager.preview_wanted
+        machine.now += LONGEST - AHEAD
+        play.app.tick()
+        assert not pace.ready and play.manager.preview_wanted
