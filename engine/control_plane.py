@@ -44,7 +44,7 @@ class ControlPlane:
         self._worker.post("step", str(n), lambda: engine.pace.allow(n))
 
     def set_rate(self, steps_per_second: float | None) -> None:
-        """Begin at most so many steps per second; None lifts the limit."""
+        """Begin at most so many steps per second; None lifts the limit. Commands do not wait for a step far off."""
         if steps_per_second is not None and not steps_per_second > 0:
             raise RequestError(f"a rate of {steps_per_second!r} steps per second is not possible; use > 0 or None")
         engine = self._worker.engine

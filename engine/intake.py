@@ -109,9 +109,9 @@ class Intake:
     # -- the stepping thread, between two steps -----------------------------------------------------------------------
 
     def attend(self) -> None:
-        """What does not wait until the rate lets the next step begin: commands about the pace, and questions.
+        """What never waits until the rate lets the next step begin: commands about the pace, and questions.
 
-        Other commands come with that step, and questions asked after them too.
+        Other commands stay queued, and questions asked after them too.
         """
         self._commands.carry_out(pacing=True)
         if not self._commands:

@@ -1,17 +1,16 @@
 """The engine's loop body. ``Engine.step()`` does one round and needs no thread."""
 
-import contextlib
 import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any
 
 from engine.blueprint import Blueprint, draw
 from engine.control import Pace
 from engine.core.errors import EngineError
 from engine.core.observe import Keyframe
-from engine.core.plan import StepPlan, StepResult
+from engine.core.plan import StepPlan
 from engine.core.request import FinishReason, GenerationOutput, RequestStatus
 from engine.core.scheduler import Outcome
 from engine.core.tap import Tap
@@ -21,18 +20,9 @@ from engine.inspector import Inspector
 from engine.intake import Intake
 from engine.observation import Observer
 from engine.outputs import never_started
+from engine.runner import Runner, RunnerSlot
 
 HISTORY_BYTES = 64 * 1024**2
-
-
-class Runner(Protocol):
-    """What computes a plan. ``launch`` must not block on a device, ``collect`` waits for the result."""
-
-    def launch(self, plan: StepPlan) -> Any: ...
-
-    def collect(self, ticket: Any) -> StepResult: ...
-
-    def close(self) -> None: ...
 
 
 class Engine(Intake):
@@ -75,9 +65,7 @@ class Engine(Intake):
         self.step_started: float | None = None
         self._follower: Follower | None = None
         self._untold = False
-        self._given = runner
-        self._runner: Runner | None = None
-        self._store: Any = None
+        self._slot = RunnerSlot(drawn, runner)
         self._flights: deque[tuple[StepPlan, Any]] = deque()
         inspector = Inspector(self.config.check_invariants.value, clock)
         self._observer = Observer(self.scheduler, self.tap, self.pace, inspector)
@@ -117,26 +105,17 @@ class Engine(Intake):
 
     def open(self) -> None:
         """Build the runner, if there is none. Raises what the runner raises when the model or memory is not right."""
-        if self._runner is None:
-            given = self._given
-            if given is None:
-                self._runner = self.blueprint.make_runner(self._store)
-                self._store = None
-            else:
-                self._runner = given if hasattr(given, "launch") else given(self.blueprint)
+        self._slot.open()
 
     @property
     def runner(self) -> Runner:
-        self.open()
-        assert self._runner is not None
-        return self._runner
+        return self._slot.open()
 
     def close(self, *, keep_cache: bool = False) -> None:
         """Give the model back, once all requests have ended; the cache too, unless it is kept for the next ``open``."""
-        runner, self._runner = self._runner, None
+        runner = self._slot.take_out(keep_cache=keep_cache)
         self._follower = None
         self._flights.clear()
-        self._store = getattr(runner, "store", None) if keep_cache else None
         cleared = 0 if keep_cache else self.scheduler.clear_prefix_cache()
         if self._untold or cleared:
             self._note_events()
@@ -156,11 +135,7 @@ class Engine(Intake):
             Exception: whatever running the step raised. The engine cannot go on; call ``fail``.
         """
         began, was_held = self.clock(), not self.pace.open
-        self._watch()
-        self._commands.carry_out()
-        if self.pace.released and self._follower is not None:
-            self._follower.let_go(self)
-        self.pace.released = False
+        self._take_commands()
         marks = [began, self.clock()]
         plan = None
         if self.scheduler.has_work and self.pace.open:
@@ -176,6 +151,16 @@ class Engine(Intake):
         self._publish(began, marks, worked, self._observer.inspect(worked), was_held=was_held)
         self._answer()
         return worked
+
+    def take_commands(self) -> None:
+        """A round between two steps that are far apart: commands take effect and questions are answered, no more.
+
+        Steps in flight stay there, and nothing is planned. What was done has a record with a step number of its own.
+        """
+        began, was_held = self.clock(), not self.pace.open
+        self._take_commands()
+        self._publish(began, [began, *[self.clock()] * 6], False, was_held=was_held)
+        self._answer()
 
     def run_until_idle(self) -> None:
         """Step until all accepted work is done or the pace holds it."""
@@ -231,16 +216,11 @@ class Engine(Intake):
 
     def lent_model(self) -> AbstractContextManager[None]:
         """The model with its own attention, for others to use while nothing is in flight."""
-        lend = getattr(self._runner, "lend", None)
-        return contextlib.nullcontext() if lend is None else lend()
+        return self._slot.lent_model()
 
     def warmup(self, progress: Callable[[int, int], None] | None = None) -> None:
         """Let the runner prepare what it can in advance; ``progress(done, total)`` is called along the way."""
-        prepare = getattr(self.runner, "warmup", None)
-        if prepare is not None:
-            prepare(progress)
-        elif progress is not None:
-            progress(1, 1)
+        self._slot.warmup(progress)
 
     def keyframe(self) -> Keyframe:
         """The full visible state as of the last record."""
@@ -251,6 +231,13 @@ class Engine(Intake):
 
     def _watch(self) -> None:
         self._observer.watch(followed=self._follower is not None)
+
+    def _take_commands(self) -> None:
+        self._watch()
+        self._commands.carry_out()
+        if self.pace.released and self._follower is not None:
+            self._follower.let_go(self)
+        self.pace.released = False
 
     def _plan_and_launch(self, began: float, marks: list[float]) -> StepPlan | None:
         plan = self.scheduler.plan(now=began)
@@ -299,7 +286,7 @@ class Engine(Intake):
         acks = self._commands.take_acks()
         if not watched:
             return
-        record, reached = self._observer.publish(began, marks, acks, broken, self._runner, was_held=was_held)
+        record, reached = self._observer.publish(began, marks, acks, broken, self._slot.runner, was_held=was_held)
         if reached is not None:
             self.pace.hold()
         if self._follower is not None:

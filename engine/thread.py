@@ -11,6 +11,8 @@ from engine.outputs import never_started
 from engine.status import ManagerStatus, cause_of
 
 logger = logging.getLogger(__name__)
+SOON = 0.25
+"""Seconds: a command comes with a step that may begin within them, and gets a round of its own before a later one."""
 
 
 class EngineThread:
@@ -32,7 +34,7 @@ class EngineThread:
         self._changed = threading.Condition()
         self._alive = self._started = False
         self._draining = self._hard = self._keep = False
-        self._lost = False
+        self._lost = self._asked = False
         self._pauses = 0
         self._parked = False
         self._room_seekers = 0
@@ -57,6 +59,7 @@ class EngineThread:
         """One thing to do. False when the thread is to end."""
         with self._changed:
             todo = self._wait_for_work(engine)
+            self._asked &= todo in ("attend", "park")  # the others carry out whatever is queued, or end it
         if todo == "end":
             return False
         if todo == "hard":
@@ -69,8 +72,8 @@ class EngineThread:
                 self._changed.notify_all()
                 self._changed.wait_for(lambda: not self._parked)
             return True
-        if todo == "attend":
-            engine.attend()
+        if todo in ("attend", "commands"):
+            (engine.attend if todo == "attend" else engine.take_commands)()
             self.status = self._status(None)
             return True
         self.status = self._status(engine.clock())
@@ -92,6 +95,8 @@ class EngineThread:
                 delay = engine.pace.delay(engine.clock())
                 if delay <= 0:
                     return "step"
+                if self._asked and delay > SOON:
+                    return "commands"
                 if engine.is_urgent:
                     return "attend"
                 self._changed.wait(delay)

@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from engine.commands import PACING
 from engine.core.errors import EngineError
 from engine.core.request import FinishReason, Request
 from engine.delivery import Router
@@ -65,6 +66,7 @@ class Worker(EngineThread):
             self._hard = self._hard or hard
             engine = self.engine
             engine.post("hard_stop" if hard else "stop", "", engine.finish)
+            self._asked = True
             self.status = self._status(self.status.step_started)
             self._changed.notify_all()
 
@@ -98,9 +100,14 @@ class Worker(EngineThread):
         self._close_results(FinishReason.STOPPED, "the manager was destroyed")
 
     def post(self, kind: str, target: str, act: Callable[[], str | None]) -> int:
-        """Queue a command and wake the thread."""
+        """Queue a command and wake the thread.
+
+        It does not wait for a step that is far off. What a follower posts on the engine's own thread does: its
+        commands belong to the next step, however long that takes to come.
+        """
         with self._changed:
             ticket = self.engine.post(kind, target, act)
+            self._asked |= kind not in PACING
             self._changed.notify_all()
         return ticket
 
@@ -108,6 +115,7 @@ class Worker(EngineThread):
         """Queue a change of configuration fields. Raises ConfigError when it is not possible."""
         with self._changed:
             ticket = self.engine.configure(**fields)
+            self._asked = True
             self._changed.notify_all()
         return ticket
 
@@ -133,6 +141,7 @@ class Worker(EngineThread):
                     "try again later or raise the limit"
                 )
             self.engine.enqueue(request)
+            self._asked = True
             self._changed.notify_all()
         return True
 

@@ -78,6 +78,23 @@ class TestControls:
         name = manager.add_request([1], max_new_tokens=5)
         assert manager.get_result(name).generated_tokens == expected([1], 5)
 
+    def test_commands_do_not_wait_for_a_step_that_is_far_off(self, start):
+        manager = start()
+        manager.tap.attach()
+        manager.set_rate(0.001)
+        first = manager.add_request([1], max_new_tokens=50)
+        while manager.snapshot().step < 1:
+            assert manager.is_running()
+        second = manager.add_request([2], max_new_tokens=50)
+        manager.set_config(safety_margin=0.4)
+        for name in (first, second):
+            manager.cancel_request(name)
+            output = manager.get_result(name, timeout=60)
+            assert output is not None and output.finish_reason == "cancelled"
+        records, _ = manager.tap.read(0)
+        assert sum(bool(record.slices) for record in records) <= 1, "no step came before its time"
+        assert manager.config.safety_margin.value == 0.4
+
     def test_a_keyframe_can_be_had_in_every_state(self):
         manager = fake_manager(FakeRunner(fail_at=2))
         assert manager.snapshot().step == 0

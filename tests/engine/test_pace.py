@@ -6,9 +6,11 @@ import pytest
 
 from engine.control import LATE, Pace
 from engine.core.errors import RequestError
+from engine.core.fold import fold
 from engine.delivery import Router
-from engine.thread import EngineThread
-from tests.engine.fakes import fake_engine
+from engine.thread import SOON
+from engine.worker import Worker
+from tests.engine.fakes import expected, fake_engine
 
 RATE = 8.0
 PERIOD = 1.0 / RATE
@@ -107,14 +109,14 @@ class Waits:
     def notify_all(self): ...
 
 
-def slow_thread():
-    engine, clock = fake_engine(), Clock()
+def slow_thread(rate=2.0, **config):
+    engine, clock = fake_engine(**config), Clock()
     engine.clock = clock
-    thread = EngineThread(engine, Router())
+    thread = Worker(lambda: engine, Router())
     thread._alive = thread._started = True
     thread._changed = waits = Waits(clock)
     engine.tap.attach()
-    engine.pace.set_rate(2.0)
+    engine.pace.set_rate(rate)
     engine.submit([1, 2], "a", max_new_tokens=40)
     thread._round(engine)
     return thread, engine, clock, waits
@@ -156,6 +158,92 @@ def test_a_faster_rate_during_a_wait_shortens_it():
     while engine.scheduler.step < 2:
         thread._round(engine)
     assert clock.now == pytest.approx(100.25)
+
+
+class TestAsked:
+    """What somebody asks for while the next step is far off."""
+
+    def test_a_cancellation_takes_effect_at_once_in_a_record_of_its_own(self):
+        thread, engine, clock, waits = slow_thread(0.2)
+        held = engine.keyframe().sequences[0].tables
+        assert any(held[0])
+        waits.meanwhile = [lambda: thread.post("cancel", "a", lambda: engine.cancel_now("a"))]
+        assert thread._round(engine) and clock.now == pytest.approx(102.5), "half of the wait, no step"
+        (_, second), _ = engine.tap.read(0)
+        assert (second.step, len(second.slices), [ack.kind for ack in second.commands]) == (2, 0, ["cancel"])
+        assert [output.finish_reason for output in engine.take_outputs()] == ["cancelled"]
+        assert all(view.state != "owned" for view in engine.keyframe().blocks) and not engine.has_work
+
+    def test_an_addition_is_queued_at_once_and_runs_with_the_step_that_is_due(self):
+        thread, engine, _, waits = slow_thread(0.2)
+        waits.meanwhile = [lambda: thread.enqueue(engine.build_request([3], "b", max_new_tokens=3), 0)]
+        thread._round(engine)
+        (_, second), _ = engine.tap.read(0)
+        assert [info.request_id for info in second.requests] == ["b"] and second.num_waiting == 1
+        while engine.scheduler.step < 3:
+            thread._round(engine)
+        third = engine.tap.latest
+        assert third.time == pytest.approx(105.0) and [part.seq for part in third.slices] == [0, 1]
+
+    def test_a_setting_changes_at_once(self):
+        thread, engine, clock, waits = slow_thread(0.2)
+        waits.meanwhile = [lambda: thread.configure(safety_margin=0.5)]
+        thread._round(engine)
+        assert engine.tap.latest.step == 2 and engine.tap.latest.settings["safety_margin"] == 0.5
+        assert thread.status.config.safety_margin.value == 0.5 and clock.now == pytest.approx(102.5)
+
+    def test_a_question_asked_after_it_is_answered_after_it(self):
+        thread, engine, clock, waits = slow_thread(0.2)
+        heard = []
+
+        def both():
+            thread.post("cancel", "a", lambda: engine.cancel_now("a"))
+            engine.ask(lambda: heard.append(len(engine.scheduler.running)))
+
+        waits.meanwhile = [both]
+        thread._round(engine)
+        assert heard == [0] and clock.now < 105.0
+
+    def test_with_a_step_that_comes_soon_it_waits_and_takes_no_number(self):
+        thread, engine, _, waits = slow_thread(0.2)
+        engine.pace.set_rate(1 / SOON)
+        waits.meanwhile = [lambda: thread.enqueue(engine.build_request([3], "b", max_new_tokens=3), 0)]
+        thread._round(engine)
+        assert engine.tap.latest.step == 2 and [part.seq for part in engine.tap.latest.slices] == [0, 1]
+
+    def test_what_a_follower_posts_belongs_to_the_next_step_whatever_the_pace(self):
+        """It posts on the engine's thread; neither the wait nor another pace nor a question draws it out."""
+        thread, engine, _, waits = slow_thread(0.2)
+        engine.submit([3], "b", max_new_tokens=3)
+        waits.meanwhile = [
+            lambda: thread.post("rate", "0.25", lambda: engine.pace.set_rate(0.25)),
+            lambda: engine.ask(lambda: None),
+        ]
+        while engine.scheduler.step < 2:
+            thread._round(engine)
+        assert engine.tap.latest.slices and [info.request_id for info in engine.tap.latest.requests] == ["b"]
+        assert not waits.meanwhile
+
+    def test_a_step_in_flight_is_not_disturbed(self):
+        """Its records still add up to the state of the engine, and the text is the same as at full speed."""
+        thread, engine, _, waits = slow_thread(0.2, use_async_batching=True)
+        start = engine.keyframe()
+        for new in range(4):
+            waits.meanwhile = [
+                lambda new=new: thread.enqueue(engine.build_request([5, new], f"b{new}", max_new_tokens=4), 0),
+                lambda: thread.post("cancel", "b1", lambda: engine.cancel_now("b1")),
+            ]
+            for _ in range(3):
+                thread._round(engine)
+        records, missed = engine.tap.read(start.step)
+        assert not missed and sum(not record.slices for record in records) >= 6
+        assert fold(start, *records) == engine.keyframe()
+        engine.pace.set_rate(None)
+        while engine.has_work:
+            thread._round(engine)
+        texts = {output.request_id: output.generated_tokens for output in engine.take_outputs()}
+        assert texts["a"] == expected([1, 2], 40) and texts["b2"] == expected([5, 2], 4)
+        assert texts["b1"] == expected([5, 1], 4)[: len(texts["b1"])]
 
 
 class TestNumbers:
