@@ -115,6 +115,10 @@ class Loader:
         self.cancel()
         self._worker.close()
 
+    def join(self, seconds: float) -> None:
+        """Waits after ``close``, at most so long, for the attempt in progress to clear away what it began."""
+        self._worker.join(seconds)
+
     def _make(self, wanted: Wanted, progress: Progress) -> tuple[Any, Any]:
         """Runs on the worker."""
         if wanted.old is not None:

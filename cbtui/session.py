@@ -219,19 +219,19 @@ class Session(EngineCommands):
 
     def close(self, seconds: float = 0.5) -> bool:
         """Stops the engine and the workers, waiting at most ``seconds``. True when the engine's thread has ended."""
+        end = time.monotonic() + seconds
         self._loader.close()
         self._inbox.close()
         self._stopper.close()
         self._adder.close()
         manager, self.manager = self.manager, None
-        if manager is None:
-            return not self.detached
-        manager.tap.detach()
-        _end(manager, hard_stop=True)
-        end = time.monotonic() + seconds
-        while manager.is_running() and time.monotonic() < end:
-            time.sleep(0.002)
-        return not manager.is_running()
+        if manager is not None:
+            manager.tap.detach()
+            _end(manager, hard_stop=True)
+            while manager.is_running() and time.monotonic() < end:
+                time.sleep(0.002)
+        self._loader.join(max(0.0, end - time.monotonic()))
+        return not self.detached if manager is None else not manager.is_running()
 
 
 def _end(manager: Any, **how: Any) -> None:

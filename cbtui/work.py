@@ -15,9 +15,14 @@ class Worker(Protocol):
 
     def close(self) -> None: ...
 
+    def join(self, seconds: float) -> None: ...
+
 
 class ThreadWorker:
-    """One daemon thread, started by the first job. ``close`` lets it end after the job in hand, without waiting."""
+    """One daemon thread, started by the first job.
+
+    ``close`` lets it end after the job in hand, without waiting; ``join`` waits for that, at most so many seconds.
+    """
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -33,6 +38,10 @@ class ThreadWorker:
     def close(self) -> None:
         self._jobs.put(None)
 
+    def join(self, seconds: float) -> None:
+        if self._thread is not None:
+            self._thread.join(seconds)
+
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
             job()
@@ -46,3 +55,6 @@ class InlineWorker:
 
     def close(self) -> None:
         """There is nothing to end."""
+
+    def join(self, seconds: float) -> None:
+        """There is nothing to wait for."""

@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import time
 
 import pytest
 import torch
@@ -130,6 +131,29 @@ def test_giving_up_a_load_ends_its_compiler(tmp_path, monkeypatch):
         load(str(tmp_path / "model"), device="cpu", dtype="float32", progress=progress)
     assert len(started) == 1 and started[0].returncode is not None
     assert list((tmp_path / "kernels").iterdir()) == []
+
+
+def test_the_programs_a_compiler_calls_end_with_it(tmp_path, monkeypatch):
+    script, ready, gone = tmp_path / "c++", tmp_path / "ready", tmp_path / "gone"
+    script.write_text(
+        f"#!/bin/sh\n(trap 'echo > {gone}; kill $!; exit' TERM; sleep 600 & echo > {ready}; wait) &\nwait\n"
+    )
+    script.chmod(0o755)
+    monkeypatch.setattr(build.shutil, "which", lambda name: str(script))
+    compilation = build.begin_kernels(torch.float32, cache=tmp_path / "kernels")
+    assert compilation is not None
+    with compilation:
+        wait_for(ready)
+    wait_for(gone)
+    assert list((tmp_path / "kernels").iterdir()) == []
+
+
+def wait_for(path):
+    """Until a file is there; only a hang takes the time."""
+    end = time.monotonic() + 60
+    while not path.exists():
+        assert time.monotonic() < end
+        time.sleep(0.01)
 
 
 def test_a_compiler_that_fails_beside_the_load_is_no_trouble_for_it(tmp_path, monkeypatch):

@@ -5,9 +5,11 @@ import random
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
 
 from cbtui.app import MonitorApp
 from cbtui.keys import BY_ID
@@ -16,6 +18,8 @@ from cbtui.screens.base import Dialog
 from engine.core.options import ContinuousBatchingConfig
 from engine.core.scheduler import Scheduler
 from engine.manager import ContinuousBatchingManager
+from engine.models.progress import LoadProgress
+from engine.run.fast import build
 from tests.tiny import tiny_model
 from tests.tui.fake_model import FakeLoaded, FakeTokenizer
 
@@ -146,6 +150,27 @@ async def test_a_hung_step_cannot_keep_the_program(options, monkeypatch, caplog)
         app.session.close(seconds=0.05)
         assert app.session.manager is None and not caplog.messages
     release.set()
+    await until(lambda: not threads())
+
+
+async def test_quitting_while_kernels_are_compiled_leaves_nothing_behind(options, tmp_path, monkeypatch):
+    """The compiler stands for one that takes longer than anybody waits."""
+    script, cache = tmp_path / "c++", tmp_path / "kernels"
+    script.write_text("#!/bin/sh\nexec sleep 600\n")
+    script.chmod(0o755)
+    monkeypatch.setattr(build.shutil, "which", lambda name: str(script))
+
+    def load(progress: Any) -> FakeLoaded:
+        report = LoadProgress("compiling", "the CPU kernels", 0.0, 0.0)
+        build.load_kernels(torch.float32, cache=cache, waiting=lambda: progress(report))
+        return FakeLoaded("tiny", FakeTokenizer())
+
+    app = MonitorApp(replace(options, load=load), ticks_per_second=60)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(lambda: cache.exists() and any(cache.iterdir()) and "compiling" in app.frame.text())
+        await pilot.press("q")
+    app.session.close(seconds=WAIT_SECONDS)
+    assert list(cache.iterdir()) == [] and "cbtui-load" not in threads()
     await until(lambda: not threads())
 
 

@@ -9,6 +9,7 @@ import hashlib
 import os
 import platform
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -112,7 +113,8 @@ class Compilation:
         full = [*command, str(_SOURCES / "step.cpp"), "-o", str(self._output)]
         try:
             with self._said.open("wb") as said:
-                self._process = subprocess.Popen(full, stdout=subprocess.DEVNULL, stderr=said)
+                # In a group of its own, so that the programs a compiler calls end with it.
+                self._process = subprocess.Popen(full, stdout=subprocess.DEVNULL, stderr=said, process_group=0)
         except BaseException:
             self._folder.cleanup()
             raise
@@ -146,6 +148,11 @@ class Compilation:
     def close(self) -> None:
         """Ends the compiler if it still runs, and removes what it wrote."""
         if self._process.poll() is None:
+            if os.name == "posix":  # told to end, a compiler removes its files in other folders too
+                with suppress(ProcessLookupError):
+                    os.killpg(self._process.pid, signal.SIGTERM)
+                with suppress(subprocess.TimeoutExpired):
+                    self._process.wait(_BEAT)
             self._process.kill()
             self._process.wait()
         self._folder.cleanup()
