@@ -89,7 +89,7 @@ def load(
         return find(name, reporter, trust_remote_code, allow_fetch, cache, room=room)
 
     place = look() if together is None else together.place(look)
-    kernels = _begin_kernels(place, chosen_device.value, dtype) if together is None else None
+    kernels = _begin_kernels(place, chosen_device.value, dtype, reporter) if together is None else None
     with kernels or nullcontext():
         reporter.beside = BESIDE if kernels is not None else ""
         reporter.report("reading", "the configuration")
@@ -142,7 +142,7 @@ def chat_prompt(tokenizer: Any, text: str, enabled: bool = True) -> list[int]:
     return list(tokenizer(text)["input_ids"])
 
 
-def _begin_kernels(place: Place, device: str, dtype: str) -> "Compilation | None":
+def _begin_kernels(place: Place, device: str, dtype: str, reporter: Reporter) -> "Compilation | None":
     """The first start on a machine compiles the kernels for its processor; it begins before the weights are read.
 
     Whatever is wrong with the folder is told by what reads it: here nothing begins then. Nor does it for a GGUF file.
@@ -156,7 +156,7 @@ def _begin_kernels(place: Place, device: str, dtype: str) -> "Compilation | None
         chosen = choose_dtype(dtype, device, count_weights(check_weights(place.path)))
     except (OSError, ValueError, LookupError, TypeError, LoadError):
         return None
-    return begin_kernels(kind, chosen.value)
+    return begin_kernels(kind, chosen.value, reporter.repeat)
 
 
 def _prepare_kernels(model: Any, reporter: Reporter, begun: "Compilation | None") -> None:

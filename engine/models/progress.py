@@ -3,7 +3,7 @@
 import operator
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 
@@ -44,6 +44,7 @@ class Reporter:
         self._clock = clock
         self._began = self._phase_began = clock()
         self._phase = ""
+        self._last: LoadProgress | None = None
         self.beside = ""
 
     @property
@@ -59,7 +60,16 @@ class Reporter:
         if self.beside:
             detail = f"{detail}, {self.beside}"
         if self._callback is not None:
-            self._callback(LoadProgress(phase, detail, now - self._began, now - self._phase_began, fraction))
+            self._last = LoadProgress(phase, detail, now - self._began, now - self._phase_began, fraction)
+            self._callback(self._last)
+
+    def repeat(self) -> None:
+        """From any thread: tells the last report once more, with the seconds of now: the callback may stop the load."""
+        last, now = self._last, self._clock()
+        if self._callback is not None and last is not None:
+            passed = now - self._began - last.seconds
+            seconds, phase_seconds = last.seconds + passed, last.phase_seconds + passed
+            self._callback(replace(last, seconds=seconds, phase_seconds=phase_seconds))
 
 
 class ReportingBar:

@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import threading
 import time
 
 import pytest
@@ -146,6 +147,28 @@ def test_the_programs_a_compiler_calls_end_with_it(tmp_path, monkeypatch):
         wait_for(ready)
     wait_for(gone)
     assert list((tmp_path / "kernels").iterdir()) == []
+
+
+def test_a_load_that_is_busy_elsewhere_can_be_given_up(tmp_path, monkeypatch):
+    """The thread that reads the model is in the middle of something; the compiler ends all the same."""
+    started = slow_compiler(tmp_path, monkeypatch)
+    monkeypatch.setattr(build, "_BEAT", 0.01)
+    monkeypatch.setattr(build.platformdirs, "user_cache_path", lambda name: tmp_path)
+    make_folder(tmp_path / "model")
+    given_up, here = threading.Event(), threading.get_ident()
+
+    def progress(report):
+        if threading.get_ident() != here and report.phase == "reading":
+            assert report.seconds >= report.phase_seconds >= 0 and report.detail.endswith("compiling kernels")
+            given_up.set()
+            raise LoadCancelled
+        if report.phase == "reading" and started:
+            assert given_up.wait(60)
+            assert started[0].wait(60) != 0
+
+    with pytest.raises(LoadCancelled):
+        load(str(tmp_path / "model"), device="cpu", dtype="float32", progress=progress)
+    assert len(started) == 1 and list((tmp_path / "kernels").iterdir()) == []
 
 
 def wait_for(path):

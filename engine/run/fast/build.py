@@ -12,6 +12,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -69,16 +70,27 @@ def load_kernels(
 
 
 def begin_kernels(
-    dtype: torch.dtype, *, arch: tuple[str, ...] = ("-march=native",), cache: Path | None = None
+    dtype: torch.dtype,
+    *,
+    arch: tuple[str, ...] = ("-march=native",),
+    cache: Path | None = None,
+    waiting: Waiting | None = None,
 ) -> "Compilation | None":
     """The compiler at work for what ``load_kernels`` will ask for, so that the caller can do something else meanwhile.
 
     None when it is compiled already, or cannot be: ``load_kernels`` says why.
+
+    Args:
+        waiting: called on a thread of its own until it ends: the caller may be busy with what cannot be interrupted.
     """
     with suppress(BuildError, OSError):
         command, library = _plan(dtype, arch, cache)
         if not library.exists():
-            return Compilation(command, library)
+            compilation = Compilation(command, library)
+            if waiting is not None:
+                watch = threading.Thread(target=compilation.watch, args=(waiting,), name="cbtui-compile", daemon=True)
+                watch.start()
+            return compilation
     return None
 
 
@@ -119,6 +131,8 @@ class Compilation:
             self._folder.cleanup()
             raise
         self._ends = time.monotonic() + _TIMEOUT
+        self._given_up: BaseException | None = None
+        self._closing = threading.Lock()
 
     def __enter__(self) -> Self:
         return self
@@ -130,7 +144,7 @@ class Compilation:
         """Waits for its end, ``waiting`` being called until then, and puts the library in its place.
 
         Raises:
-            BuildError: it failed, or takes too long.
+            BuildError: it failed, or takes too long. And whatever ``waiting`` raises, here or in ``watch``.
         """
         while self._process.poll() is None:
             if time.monotonic() > self._ends:
@@ -139,14 +153,34 @@ class Compilation:
                 self._process.wait(_BEAT)
                 break
             waiting()
+        if self._given_up is not None:
+            raise self._given_up
         if self._process.returncode != 0:
             said = self._said.read_text(encoding="utf-8", errors="replace")
             first = next((line for line in said.splitlines() if "error" in line), said.strip()[:200])
             raise BuildError(f"{self._compiler} failed: {first}")
         os.replace(self._output, self._library)
 
+    def watch(self, waiting: Waiting) -> None:
+        """Calls ``waiting`` until the compiler ends; when it raises, that is the end of the compiler."""
+        while True:
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(_BEAT)
+                return
+            try:
+                waiting()
+            except BaseException as error:  # it comes out of ``finish``
+                self._given_up = error
+                self.close()
+                return
+
     def close(self) -> None:
-        """Ends the compiler if it still runs, and removes what it wrote."""
+        """Ends the compiler if it still runs, and removes what it wrote. From any thread."""
+        with self._closing:
+            self._end()
+            self._folder.cleanup()
+
+    def _end(self) -> None:
         if self._process.poll() is None:
             if os.name == "posix":  # told to end, a compiler removes its files in other folders too
                 with suppress(ProcessLookupError):
@@ -155,7 +189,6 @@ class Compilation:
                     self._process.wait(_BEAT)
             self._process.kill()
             self._process.wait()
-        self._folder.cleanup()
 
 
 def _wait_in_silence() -> None:

@@ -49,16 +49,17 @@ def prepare_kernels(model: Any, waiting: Waiting) -> None:
         load_kernels(read_spec(model).dtype, waiting=waiting)
 
 
-def begin_kernels(kind: str, dtype: str) -> Compilation | None:
+def begin_kernels(kind: str, dtype: str, waiting: Waiting | None = None) -> Compilation | None:
     """Begin to compile what a model will need that is still to be read, for ``prepare_kernels`` to find.
 
     Args:
         kind: ``model_type`` of its configuration. dtype: of its weights, for example "float32".
+        waiting: see ``build.begin_kernels``.
 
     Returns:
         The compiler at work, or None when there is nothing to compile, or nothing that can be.
     """
-    return build.begin_kernels(getattr(torch, dtype)) if kind in ARCHITECTURES else None
+    return build.begin_kernels(getattr(torch, dtype), waiting=waiting) if kind in ARCHITECTURES else None
 
 
 def choose_forward(model: Any, wanted: str = "auto", *, compiles: bool = False) -> Choice:
