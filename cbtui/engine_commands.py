@@ -5,11 +5,13 @@ from typing import Any
 
 from cbtui.acks import pace_words
 from cbtui.adding import Adder
-from cbtui.engine_state import EngineState
+from cbtui.engine_state import LONG_STEP, EngineState
 from cbtui.inbox import Inbox
 from cbtui.launch import RequestSpec
 from cbtui.stories import Story
 
+ASKED = {"cancel_request": "cancel", "hold": "pause", "set_config": "the new value", "clear_prefix_cache": "clearing"}
+"""In a word, what takes effect between two steps, by the method that asks for it."""
 RATES = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0)
 
 
@@ -44,6 +46,9 @@ class EngineCommands(EngineState):
         except (RuntimeError, ValueError) as error:
             self.say(str(error), "error")
             return False
+        if name in ASKED and self.step_seconds > LONG_STEP:
+            step = self.manager.status.step + 1
+            self.say(f"{ASKED[name]}: asked, takes effect when step {step} ends, {self.step_seconds:.1f} s now")
         return True
 
     def add(self, spec: RequestSpec) -> None:

@@ -6,6 +6,8 @@ from typing import Any
 from cbtui.configuration import config_fields
 from cbtui.view.chrome import ConfigField
 
+LONG_STEP = 1.0
+"""Seconds after which a step is said to be running, and a command to have been heard that waits for its end."""
 PATIENCE = 5.0
 """Seconds a step may go on after a hard stop before the engine can be given up."""
 

@@ -83,7 +83,8 @@ def quiet_line(scene: Scene, record: StepRecord) -> Wordings:
     words = [f"{len(decodes)} decode"] if decodes else []
     words += [f"prefill {part.query} of {scene.label(part.seq)}" for part in chunks]
     if not words:
-        return ("nothing to compute",)
+        come = [info.seq for info in record.requests]
+        return (f"{scene.labels(come)} queued",) if come else ("nothing to compute",)
     short = [f"{len(decodes)} decode"] if decodes else []
     if chunks:
         short.append(f"{len(chunks)} prefill")

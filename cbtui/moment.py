@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from cbtui.engine_state import LONG_STEP
 from cbtui.keybar import hints
 from cbtui.situation import Situation
 from cbtui.view.chrome import Chrome, KeyHint
@@ -11,8 +12,6 @@ if TYPE_CHECKING:
     from cbtui.app import MonitorApp
 
 NOTICE_SECONDS = 5.0
-LONG_STEP = 1.0
-"""Seconds after which the step in progress is named."""
 
 
 class Moment:

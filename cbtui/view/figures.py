@@ -30,7 +30,7 @@ def number(value: float | None) -> str:
     if value is None:
         return "--"
     if value < 9.95:
-        return f"{value:.1f}"
+        return f"{value:.1f}" if value >= 0.995 or not value else f"{value:.2f}"
     return f"{value:.0f}" if value < 99_950 else f"{value / 1000:.0f}k"
 
 

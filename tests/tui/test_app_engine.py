@@ -113,6 +113,18 @@ async def test_start_again_builds_a_new_engine_on_the_loaded_model(tmp_path):
         assert play.labels == ["A", "B"], "what the engine before did stays in the list"
 
 
+async def test_what_has_to_wait_for_a_long_step_is_said_to_have_been_heard(tmp_path):
+    async with playing(tmp_path) as play:
+        await play.add(1)
+        step = play.manager.status.step
+        await play.press("c")
+        assert "asked" not in play.notice
+        play.manager.hang()
+        play.stage.clock.pass_(2.0)
+        await play.press("space")
+        assert play.notice == f"pause: asked, takes effect when step {step + 1} ends, 2.0 s now"
+
+
 async def test_a_step_that_hangs_can_be_given_up(tmp_path):
     async with playing(tmp_path) as play:
         await play.add(1)

@@ -7,6 +7,7 @@ from cbtui.theme import theme_named
 from cbtui.view.batch import batch
 from cbtui.view.cells import row_width
 from cbtui.view.chrome import Chrome
+from cbtui.view.figures import number as rate_words
 from cbtui.view.host import host
 from cbtui.view.scene import Scene
 from engine.core.observe import CommandAck, Verdict
@@ -47,6 +48,16 @@ class TestSteps:
             assert "then 1 step of commands only" in line_with(play, "BATCH")
             assert f"step {before + 1}" in play.text.splitlines()[0]
             assert line_with(play, " next ").split()[1] == str(before + 2)
+
+    async def test_the_log_says_who_came_in_a_step_of_commands(self, tmp_path):
+        async with playing(tmp_path) as play:
+            play.manager.hold()
+            await play.tick()
+            assert "nothing to compute" in play.text
+            play.manager.add_request([1, 2, 3])
+            play.manager.add_request([1, 2, 3])
+            await play.tick()
+            assert "A B queued" in play.text and "nothing to compute" not in play.text
 
     async def test_a_stopped_engine_plans_nothing_and_waits_for_nobody(self, tmp_path):
         async with playing(tmp_path) as play:
@@ -187,3 +198,9 @@ def test_an_empty_batch_row_fits_the_smallest_screen():
     scene = Scene.of(rig.state, Chrome(engine="stopped"), LOOK)
     for width in (40, 60, 80, 120, 200):
         assert all(row_width(row) == width for row in batch(scene, width, 4).rows)
+
+
+def test_slow_rates_are_told_as_exactly_as_they_are_set():
+    assert [rate_words(rate) for rate in (None, 0.0, 0.25, 0.5, 0.996, 1.0, 9.94, 12.3)] == [
+        "--", "0.0", "0.25", "0.50", "1.0", "1.0", "9.9", "12",
+    ]  # fmt: skip
