@@ -37,9 +37,9 @@ from cbtui.widgets import Frame
 from cbtui.widgets.terminal import Shown
 
 TICKS_PER_SECOND = 16
-CLOCK_TICKS = 4
+CLOCK_TICKS = 8
 """Ticks after which is looked for what the clock alone changes, while drawing waits its turn."""
-AHEAD = 2 / TICKS_PER_SECOND
+AHEAD = 1 / TICKS_PER_SECOND
 """Seconds, and a step, that a plan to come is asked for before it can be drawn: a dry run is for who sees it."""
 ANSWERS = 0.5
 """Seconds after a key in which nothing waits for its turn to be drawn: the engine may answer."""
@@ -169,10 +169,10 @@ class MonitorApp(App[int], inherit_bindings=False):
             self.pace.begin()
         shown, news = self.chrome, self.session.poll(self.clock(), ready)
         self.player.poll()
-        if self.want_preview and self.chrome.mode == 1 and self.pace.soon(AHEAD + self.session.last_step_seconds):
-            self.session.ask_preview()
         if ready or news or not self._ticks % CLOCK_TICKS:  # what the clock alone changes has time
             self._draw(self._ticks, ready)
+        if self.want_preview and self.chrome.mode == 1 and self.pace.soon(AHEAD + self.session.last_step_seconds):
+            self.session.ask_preview()
         if isinstance(self.screen, Dialog) and self.screen.ready:
             self.screen.beat()
         return news or self.session.step_seconds > 0 or self.chrome is not shown

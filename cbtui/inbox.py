@@ -35,8 +35,8 @@ class Inbox:
         self._messages.put(message)
 
     def take(self) -> bool:
-        """Calls everything that was posted. True when there was something."""
-        news = False
+        """Calls everything that was posted. True when there was something, or there is something to tell."""
+        news = bool(self._notices)
         while True:
             try:
                 message = self._messages.get_nowait()

@@ -3,14 +3,16 @@
 import time
 from collections.abc import Callable
 
+from cbtui.cores import idle_seconds
+
 LONGEST = 1.0
 """Seconds after which a step is drawn whatever it costs."""
-ROOMY, TIGHT = 0.10, 0.02
+ROOMY, TIGHT = 0.10, 0.015
 """Shares of a core for the monitor: where a core is free for the screen, and where the model computes on all of them.
 
 The threads of a model wait for each other, so that what the screen takes from one of them is lost to all. The second
-share leaves about one percent of a core to the records and dry runs that the engine makes for a watcher: watching is
-to cost three percent altogether.
+share leaves as much to the records and dry runs that the engine makes for a watcher, and to what its threads lose while
+they wait for the interpreter: watching is to cost three percent altogether.
 """
 MOMENT, WINDOW = 0.1, 0.2
 """Seconds over which is measured what the rest of the process takes: before a core is found taken, and before it is
@@ -18,6 +20,10 @@ found free again. The first frames of a burst of work would cost it most.
 """
 A_CORE = 0.75
 """As much of a core must be free."""
+EAGER = 0.5
+"""Cores that the rest of the process takes where it would take more if it got more, or may: then what it does not take
+must be idle and not another program's. A paced engine takes less and loses nothing.
+"""
 
 
 class Room:
@@ -26,6 +32,7 @@ class Room:
     Args:
         cores: that the process may use.
         clock: seconds. whole: processor seconds of the process. own: those of the thread that draws.
+        idle: seconds for which the machine's processors had nothing to do, all of them together.
     """
 
     def __init__(
@@ -34,19 +41,22 @@ class Room:
         clock: Callable[[], float] = time.monotonic,
         whole: Callable[[], float] = time.process_time,
         own: Callable[[], float] = time.thread_time,
+        idle: Callable[[], float] = idle_seconds,
     ) -> None:
-        self._cores, self._clock, self._whole, self._own = cores, clock, whole, own
-        self._since, self._others = clock(), whole() - own()
+        self._cores, self._clock, self._whole, self._own, self._idle = cores, clock, whole, own, idle
+        self._since, self._others, self._idled = clock(), whole() - own(), idle()
         self._share = ROOMY
 
     def __call__(self) -> float:
         now = self._clock()
         passed = now - self._since
         if passed >= MOMENT:
-            others = self._whole() - self._own()
-            share = ROOMY if self._cores - (others - self._others) / passed >= A_CORE else TIGHT
+            others, idled = self._whole() - self._own(), self._idle()
+            taken, idle = (others - self._others) / passed, (idled - self._idled) / passed
+            free = min(self._cores - taken, idle) if taken > EAGER else self._cores - taken
+            share = ROOMY if free >= A_CORE else TIGHT
             if share <= self._share or passed >= WINDOW:
-                self._share, self._since, self._others = share, now, others
+                self._share, self._since, self._others, self._idled = share, now, others, idled
         return self._share
 
 

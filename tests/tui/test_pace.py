@@ -59,7 +59,10 @@ def test_soon_looks_ahead() -> None:
 def shares(cores: int, others: float) -> list[float]:
     """The share in each window while the rest of the process keeps ``others`` cores busy; drawing takes time too."""
     now = [0.0]
-    room = Room(cores, lambda: now[0], whole=lambda: (others + 0.4) * now[0], own=lambda: 0.4 * now[0])
+    room = Room(
+        cores, lambda: now[0], whole=lambda: (others + 0.4) * now[0], own=lambda: 0.4 * now[0],
+        idle=lambda: (cores - others) * now[0],
+    )  # fmt: skip
     found = []
     for _ in range(4):
         now[0] += WINDOW
@@ -77,7 +80,7 @@ def test_a_model_on_all_cores_leaves_little_and_a_paced_one_much() -> None:
 
 def test_the_share_follows_what_the_engine_does() -> None:
     now, spent = [0.0], [0.0]
-    room = Room(2, lambda: now[0], whole=lambda: spent[0], own=lambda: 0.0)
+    room = Room(2, lambda: now[0], whole=lambda: spent[0], own=lambda: 0.0, idle=lambda: 2 * now[0] - spent[0])
     found = []
     for busy in (2.0, 2.0, 0.2, 2.0):
         for _ in range(10):
@@ -89,7 +92,7 @@ def test_the_share_follows_what_the_engine_does() -> None:
 
 def test_a_core_is_found_taken_sooner_than_free() -> None:
     now, spent = [0.0], [0.0]
-    room = Room(2, lambda: now[0], whole=lambda: spent[0], own=lambda: 0.0)
+    room = Room(2, lambda: now[0], whole=lambda: spent[0], own=lambda: 0.0, idle=lambda: 2 * now[0] - spent[0])
 
     def after(seconds: float, busy: float) -> float:
         seconds *= 1.01  # so that sums of them do not fall short by a rounding
@@ -102,6 +105,17 @@ def test_a_core_is_found_taken_sooner_than_free() -> None:
     assert after(MOMENT, 2.0) == TIGHT and after(MOMENT, 0.0) == TIGHT
     assert after(WINDOW - MOMENT, 2.0) == ROOMY, "half of the time both cores were free"
     assert after(MOMENT / 2, 2.0) == ROOMY, "that is too short to tell"
+
+
+def test_a_core_that_another_program_takes_is_not_free() -> None:
+    def share(others: float, idle: float) -> float:
+        now = [0.0]
+        room = Room(2, lambda: now[0], whole=lambda: others * now[0], own=lambda: 0.0, idle=lambda: idle * now[0])
+        now[0] += WINDOW
+        return room()
+
+    assert share(1.0, idle=0.9) == ROOMY and share(1.0, idle=0.1) == TIGHT
+    assert share(0.2, idle=0.1) == ROOMY, "a paced engine loses nothing"
 
 
 async def test_a_plan_to_come_is_asked_for_before_it_is_drawn_and_for_no_other_step(tmp_path) -> None:
