@@ -110,19 +110,22 @@ class MonitorState(Ledger):
         if plan is not None and step == self.step:
             self.planned = step, plan
 
-    def rates(self, step: int | None = None) -> tuple[float | None, float | None]:
+    def rates(self, step: int | None = None, limit: float | None = None) -> tuple[float | None, float | None]:
         """(steps per second, output tokens per second) up to a step, None where there is too little to measure."""
-        stretch = self.stretch(step)
+        stretch = self.stretch(step, limit)
         if stretch is None:
             return None, None
         return stretch.steps / stretch.seconds, stretch.tokens / stretch.seconds
 
-    def stretch(self, step: int | None = None) -> Stretch | None:
-        """The last steps up to a step, over which rates are measured; what a person held the engine does not count.
+    def stretch(self, step: int | None = None, limit: float | None = None) -> Stretch | None:
+        """The last steps up to a step, over which rates are measured: since the engine was held, or its pace changed.
 
-        The step before a pause would come without the time until the next one, so the measure begins after it; only a
-        single step after a pause has no other. While the engine is held, commands may have steps of their own: then
-        these are the last steps that computed something.
+        The step before a pause would come without the time until the next one, so the measure begins after it. While
+        the engine is held, commands may have steps of their own: then these are the last steps that computed something.
+
+        Args:
+            limit: steps per second that the engine is let do now. One that begins a little late does not shift the
+                beat, so its time counts from when it was due: so many steps last no less than the beat gives them.
         """
         if (step is None or step >= self.step) and self.picture.batch is not None:
             step = self.picture.batch.step
@@ -130,11 +133,10 @@ class MonitorState(Ledger):
         if place < 0:
             return None
         end = self.series.time[place]
-        stretch = self.series.stretch(step, RATE_WINDOW, self.pauses.last_end(end))
-        if stretch is None:
-            return None
-        seconds = stretch.seconds - self.pauses.between(end - stretch.seconds, end)
-        return stretch._replace(seconds=seconds) if seconds > 0 else None
+        stretch = self.series.stretch(step, RATE_WINDOW, max(self.pauses.last_end(end), self.pauses.last_change(end)))
+        if stretch is None or limit is None or self.pauses.last_change() > end:
+            return stretch
+        return stretch._replace(seconds=max(stretch.seconds, stretch.steps / limit))
 
     def story(self, key: int) -> Story | None:
         return self.stories.get(key)

@@ -1,4 +1,7 @@
-"""The time a person held the engine: no request can be faster than somebody lets it be, so latencies leave it out."""
+"""The time a person held the engine: no request can be faster than somebody lets it be, so latencies leave it out.
+
+And when the pace was changed: what came before does not count for what the engine does now.
+"""
 
 import math
 from bisect import bisect_left, bisect_right
@@ -22,6 +25,7 @@ class Pauses:
         self._ends: list[float] = []
         self._sums: list[float] = [0.0]
         self._last: float | None = None
+        self._changes: list[float] = []
 
     def take(self, record: StepRecord) -> None:
         """Looks at the next record.
@@ -36,6 +40,8 @@ class Pauses:
         for ack in record.commands:
             if ack.accepted:
                 self.held = HOLDS.get(ack.kind, self.held)
+                if ack.kind == "rate":
+                    self._changes.append(record.time)
 
     def begin(self, time: float) -> None:
         """Records begin anew at a time: what happened before it is not known."""
@@ -45,6 +51,11 @@ class Pauses:
         """When the last pause before a time, or at it, was over; minus infinity when there was none."""
         place = bisect_right(self._ends, time)
         return self._ends[place - 1] if place else -math.inf
+
+    def last_change(self, time: float = math.inf) -> float:
+        """When steps went another pace for the last time before a time, or at it; minus infinity when they did not."""
+        place = bisect_right(self._changes, time)
+        return self._changes[place - 1] if place else -math.inf
 
     def between(self, start: float, end: float) -> float:
         """Seconds of ``start`` … ``end`` in which the engine was held."""

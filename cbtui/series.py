@@ -11,6 +11,9 @@ from typing import NamedTuple
 PAUSE = 30.0
 """Seconds between two steps that are a pause and not a pace."""
 
+ENOUGH = 0.5
+"""Seconds that are worth a rate: over fewer of them it is a matter of chance."""
+
 SERIES = ("tokens", "budget", "used", "cached", "host", "queue", "running", "prefill", "output", "out", "back")
 
 
@@ -92,21 +95,18 @@ class Series:
     def stretch(self, step: int | None, window: float, since: float = -math.inf) -> Stretch | None:
         """What happened in the ``window`` seconds up to the start of a step, at least in one step.
 
-        What began before ``since`` (seconds) is left out where enough came after it.
+        What began before ``since`` (seconds) is left out.
 
         None where too little is known, or the step came after a pause.
         """
         last = len(self.time) - 1 if step is None else min(len(self.time) - 1, step - self.first)
         if last < 1:
             return None
-        first, end = last, self.time[last]
-        if end - self.time[last - 1] < PAUSE:
-            first = last - 1
-        while 0 < first < last and end - self.time[first - 1] <= window:
+        earliest, first, end = bisect_left(self.time, since), last - 1, self.time[last]
+        while first > earliest and end - self.time[first - 1] <= window:
             first -= 1
-        first = max(first, min(bisect_left(self.time, since), last - 1))
         seconds = end - self.time[first]
-        if first == last or seconds <= 0:
+        if first < earliest or seconds < ENOUGH or end - self.time[last - 1] >= PAUSE:
             return None
         made = self.columns["output"][first:last]
         tokens = sum(made) + made.count(-1)  # steps that were missed stand for nothing

@@ -6,6 +6,7 @@ from statistics import median
 from cbtui.glossary import TERMS
 from cbtui.picture import Live
 from cbtui.sentences import count, percent, seconds
+from cbtui.series import ENOUGH
 from cbtui.stories import Story
 from cbtui.view.cells import Row, RowBuilder, blank, choose, wrap
 from cbtui.view.scene import Scene
@@ -51,9 +52,9 @@ def _step(scene: Scene) -> Figure:
 
 
 def _rates(scene: Scene) -> tuple[Figure, Figure]:
-    stretch = None if scene.idle else scene.state.stretch(scene.step)
+    stretch = None if scene.idle else scene.state.stretch(scene.step, scene.chrome.rate)
     if stretch is None:
-        why = "nobody is there" if scene.idle else "too few steps are known, or the last one came after a pause"
+        why = "nobody is there" if scene.idle else f"less than {ENOUGH:g} s of steps are known since the start, a pause or another pace"
         return (Figure("pace", "steps/s", "--", TERMS["steps/s"], (why,)),
                 Figure("tok/s", "tok/s", "--", TERMS["tok/s"], (why,)))  # fmt: skip
     pace, speed = stretch.steps / stretch.seconds, stretch.tokens / stretch.seconds

@@ -151,7 +151,7 @@ def _pace(scene: Scene, width: int, bg: str) -> list[Part]:
                 97,
             )
         ]
-    steps, _ = scene.state.rates(scene.step)
+    steps, _ = scene.state.rates(scene.step, chrome.rate)
     if _closes(scene):
         parts.append(Part((("all requests have ended, the model is given back", dim),), 46))
     if chrome.engine == "running" and scene.idle:
@@ -168,7 +168,7 @@ def _figures(scene: Scene, width: int, bg: str) -> list[Part]:
     theme, picture = scene.theme, scene.picture
     dim, strong = theme.style("muted", bg), theme.style("bright", bg, bold=True)
     waiting = picture.queued
-    tokens = None if scene.idle else scene.state.rates(scene.step)[1]
+    tokens = None if scene.idle else scene.state.rates(scene.step, scene.chrome.rate)[1]
     wait_style = theme.style("amber", bg, bold=True) if waiting else strong
     parts = [
         Part((("run ", dim), (str(len(picture.running)), strong)), 85, ("figure", "run")),

@@ -7,6 +7,7 @@ from cbtui.theme import theme_named
 from cbtui.view.batch import batch
 from cbtui.view.cells import row_width
 from cbtui.view.chrome import Chrome
+from cbtui.view.figures import figures
 from cbtui.view.figures import number as rate_words
 from cbtui.view.host import host
 from cbtui.view.scene import Scene
@@ -146,6 +147,56 @@ class TestPace:
             assert steps is None or steps <= 4.0 + 1e-9, number
         stretch = rig.state.stretch()
         assert stretch.steps / stretch.seconds == pytest.approx(4.0)
+
+    def test_right_after_a_hold_nothing_is_measured_yet(self):
+        """Steps that take 3 ms, at most five per second, between two holds."""
+        rig = make_rig(host_blocks=0)
+        rig.add("a", prompt(0, 20), 60)
+        for number in range(24):
+            began = rig.now
+            if number in (10, 11, 12, 16):
+                rig.now += 9.0
+                began = rig.now
+                rig.acks.append(CommandAck(0, "resume", "", True))
+            rig.step()
+            rig.now = began + 0.2
+            if number in (9, 10, 11, 15):
+                rig.acks.append(CommandAck(0, "pause", "", True))
+                rig.state.apply(rig.scheduler.take_events().record(rig.now, commands=tuple(rig.acks)))
+                rig.acks.clear()
+            steps, tokens = rig.state.rates(limit=5.0)
+            measured = 3 <= number < 10 or number in (15, 19, 20, 21, 22, 23)
+            assert (steps is not None) == measured == (tokens is not None), number
+            words = " ".join(line for figure in figures(Scene.of(rig.state, Chrome(), LOOK)) for line in figure.sums)
+            assert ("less than 0.5 s of steps are known" in words) != measured
+            assert steps is None or steps == pytest.approx(5.0)
+
+    def test_a_step_that_began_late_does_not_make_the_rate_greater(self):
+        rig = make_rig(host_blocks=0)
+        rig.add("a", prompt(0, 20), 60)
+        beat = rig.now
+        for number in range(40):
+            rig.now = beat + 0.1 * number + (0.02 if number % 7 == 0 else 0.0)
+            rig.step()
+            steps, tokens = rig.state.rates(limit=10.0)
+            assert steps is None or steps <= 10.0 + 1e-9, number
+            assert tokens is None or tokens <= 10.0 + 1e-9, number
+
+    def test_another_pace_begins_a_measure_of_its_own(self):
+        rig = make_rig(host_blocks=0)
+        rig.add("a", prompt(0, 20), 60)
+        for number in range(30):
+            began = rig.now
+            if number == 20:
+                rig.acks.append(CommandAck(0, "rate", "5", True))
+            rig.step()
+            rig.now = began + (0.051 if number < 19 else 0.2)
+            steps, _ = rig.state.rates(limit=20.0 if number < 20 else 5.0)
+            slow = number >= 20
+            assert steps is None or steps == pytest.approx(5.0 if slow else 20.0, rel=0.02), number
+            assert (steps is None) == (number < 10 or number in (20, 21, 22)), number
+        past, _ = rig.state.rates(18, limit=5.0)
+        assert past == pytest.approx(20.0, rel=0.02), "what was then is not measured with what is wanted now"
 
     def test_commands_alone_are_no_steps_per_second(self):
         rig = make_rig(host_blocks=0)
