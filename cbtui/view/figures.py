@@ -54,7 +54,8 @@ def _step(scene: Scene) -> Figure:
 def _rates(scene: Scene) -> tuple[Figure, Figure]:
     stretch = None if scene.idle else scene.state.stretch(scene.step, scene.chrome.rate)
     if stretch is None:
-        why = "nobody is there" if scene.idle else f"less than {ENOUGH:g} s of steps are known since the start, a pause or another pace"
+        few = f"less than {ENOUGH:g} s of steps are known since the start, a pause or another pace"
+        why = "nobody is there" if scene.idle else few
         return (Figure("pace", "steps/s", "--", TERMS["steps/s"], (why,)),
                 Figure("tok/s", "tok/s", "--", TERMS["tok/s"], (why,)))  # fmt: skip
     pace, speed = stretch.steps / stretch.seconds, stretch.tokens / stretch.seconds
