@@ -1,13 +1,15 @@
 """The ``cbtui`` command: the monitor, ``generate``, ``bench``, ``scenarios``, ``info`` and ``models``.
 
 Exit codes: 0 all went well; 1 a request failed or was refused; 2 an option or a file of prompts is not right; 3 the
-model cannot be loaded; 4 the engine failed; 130 interrupted; 141 nobody reads the output any more.
+model cannot be loaded; 4 the engine failed; 5 a full disk, nothing more can be written; 129 hung up; 130 interrupted; 141
+nobody reads the output any more; 143 terminated.
 """
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, TextIO
 
 import typer
 
@@ -27,11 +29,13 @@ from cbtui.scenarios.plot import ScenarioError
 from cbtui.version import __version__
 from engine.core.errors import ConfigError, EngineError, LoadError
 
-FAILED, USAGE, NO_MODEL, ENGINE_FAILED, INTERRUPTED, NO_READER = 1, 2, 3, 4, 130, 141
+FAILED, USAGE, NO_MODEL, ENGINE_FAILED, NO_ROOM, INTERRUPTED, NO_READER = 1, 2, 3, 4, 5, 130, 141
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""What the system says when a disk, a quota or a file has no more room."""
 
 _EPILOG = (
-    "Exit codes: 0 well, 1 a request failed, 2 wrong option, 3 model not loaded, 4 engine failed, 130 interrupted, "
-    "141 output closed."
+    "Exit codes: 0 well, 1 a request failed, 2 wrong option, 3 model not loaded, 4 engine failed, 5 disk full, "
+    "129 hung up, 130 interrupted, 141 output closed, 143 terminated."
 )
 app = typer.Typer(
     name="cbtui",
@@ -58,18 +62,34 @@ _VERSION = Annotated[bool, typer.Option("--version", help="Print the version.", 
 def run(arguments: Sequence[str]) -> int:
     """Runs the command line and returns the exit code. Every expected failure becomes one line on standard error."""
     try:
+        code = _run(arguments)
+        if sys.stdout is not None:  # it is None when it was closed from the start
+            sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        _give_up(sys.stdout)
+        return NO_READER
+    except SystemExit as ending:
+        if isinstance(ending.__context__, BrokenPipeError):  # this is how rich, which prints the help, takes it
+            return NO_READER
+        raise
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        place = "" if error.filename is None else f" ({error.filename})"
+        code = _fail(f"nothing more can be written: {error.strerror}{place}", NO_ROOM)
+        _give_up(sys.stdout)
+        return code
+
+
+def _run(arguments: Sequence[str]) -> int:
+    try:
         command = typer.main.get_command(app)
         with command.make_context("cbtui", list(arguments)) as context, leading():
             command.invoke(context)
-        sys.stdout.flush()
         return 0
     except typer.Exit as ending:
-        sys.stdout.flush()
         return ending.exit_code
-    except BrokenPipeError:
-        # Python would complain once more when it closes standard output; nobody is there to read it
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return NO_READER
     except KeyboardInterrupt:
         return _fail("interrupted", INTERRUPTED)
     except OptionError as error:
@@ -92,8 +112,16 @@ def run(arguments: Sequence[str]) -> int:
         return _fail(f"{error.format_message()} Try cbtui --help.", USAGE)
 
 
+def _give_up(stream: TextIO) -> None:
+    """What still waits in a stream goes nowhere: Python would complain once more when it closes it."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
 def _fail(message: str, code: int) -> int:
-    print(f"cbtui: {message}", file=sys.stderr)
+    try:
+        print(f"cbtui: {message}", file=sys.stderr)
+    except OSError:  # nobody can be told
+        _give_up(sys.stderr)
     return code
 
 

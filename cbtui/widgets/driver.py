@@ -1,8 +1,10 @@
-"""Input from a terminal that may send anything, or go away."""
+"""Input from a terminal that may send anything, or go away; and signals that end the program."""
 
+import asyncio
 import os
 import re
 import selectors
+import signal
 from codecs import getincrementaldecoder
 
 from textual._xterm_parser import XTermParser
@@ -15,6 +17,10 @@ START, END = "\x1b[200~", "\x1b[201~"
 """What a terminal writes around a paste."""
 ESCAPE = re.compile(r"\x1b(\[[0-9;?]*[ -/]*[@-~])?")
 LONGEST_ESCAPE = 32
+
+
+ENDING = (signal.SIGTERM, signal.SIGHUP)
+"""Signals after which the program ends as if it was quit, with 128 and their number as its exit code."""
 
 
 class Pastes:
@@ -53,6 +59,14 @@ class ForgivingDriver(LinuxDriver):
     Textual's own reader takes both for faults of the program. A broken byte in the middle of a paste must not end the
     paste either: its rest would be taken for keys.
     """
+
+    def start_application_mode(self) -> None:
+        """From here on the terminal is to be put right again whatever ends the program."""
+        loop = asyncio.get_running_loop()
+        for number in ENDING:
+            if signal.getsignal(number) is signal.SIG_DFL:  # under nohup or a launcher they have a meaning of their own
+                loop.add_signal_handler(number, self._app.exit, 128 + number)
+        super().start_application_mode()
 
     def run_input_thread(self) -> None:
         parser = XTermParser(self._debug)

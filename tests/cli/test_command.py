@@ -1,6 +1,7 @@
 """The command as a person types it: help, version, information, and errors of one line with their exit codes."""
 
 import ast
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -87,6 +88,50 @@ def test_mistakes_are_told_in_one_line(
     assert shown.out == ""
     assert shown.err.startswith("cbtui: ") and shown.err.count("\n") == 1
     assert said in shown.err
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs the device that is always full")
+@pytest.mark.parametrize(
+    ("arguments", "buffered"),
+    [
+        (["--help"], True),
+        (["--help"], False),
+        (["scenarios"], True),
+        (["info"], False),
+        (["generate", "--prompt", "a"], True),
+        (["--once", "--prompt", "a"], False),
+    ],
+)
+def test_a_full_disk_is_told_in_one_line(arguments: list[str], buffered: bool, tiny_folder: Path) -> None:
+    if "--prompt" in arguments:
+        arguments = [*arguments, "--model", str(tiny_folder), "--max-new-tokens", "2", "--device", "cpu"]
+    with open("/dev/full", "w") as full:
+        result = subprocess.run(
+            [sys.executable, "-m", "cbtui", *arguments],
+            cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True, timeout=100, check=False,
+            env={**os.environ, "PYTHONUNBUFFERED": "" if buffered else "1"},
+        )  # fmt: skip
+    assert one_line(result, 5) == "cbtui: nothing more can be written: No space left on device"
+
+
+def test_an_error_of_another_kind_is_not_taken_for_a_full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise PermissionError(13, "Permission denied", "secret")
+
+    monkeypatch.setattr("cbtui.info.lines", fail)
+    with pytest.raises(PermissionError):
+        run(["info"])
+
+
+def test_help_for_nobody_ends_as_everything_else_does() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as nobody:
+        result = subprocess.run(
+            [sys.executable, "-m", "cbtui", "--help"], cwd=ROOT, stdout=nobody, stderr=subprocess.PIPE, text=True,
+            timeout=100, check=False,
+        )  # fmt: skip
+    assert (result.returncode, result.stderr) == (141, "")
 
 
 def test_without_a_terminal_the_monitor_says_what_to_use(cbtui: Command, tiny_folder: Path) -> None:

@@ -1,12 +1,37 @@
-"""What comes from a terminal: broken bytes, and its end."""
+"""What comes from a terminal: broken bytes, and its end. And signals that end the program."""
 
 import os
+import re
+import signal
+import sys
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 
+import pytest
 from textual import events
 
 from cbtui.widgets.driver import ForgivingDriver, Pastes
+from tests.perf.terminal import Terminal
+
+PROGRAM = """
+import sys, time
+from dataclasses import replace
+from pathlib import Path
+from cbtui.run import run_monitor
+from tests.tui.stage import Stage
+
+folder = Path(sys.argv[1])
+stage = Stage(folder)
+
+def make(loaded, changes):
+    manager = stage.options.make_manager(loaded, changes)
+    manager.stop = lambda *_, **__: (folder / "stopped").touch()
+    return manager
+
+load = stage.options.load if sys.argv[2] == "LIVE" else lambda progress: time.sleep(60)
+sys.exit(run_monitor(replace(stage.options, load=load, make_manager=make)))
+"""
 
 
 def read_all(sent: bytes) -> tuple[list[object], list[str]]:
@@ -59,3 +84,21 @@ def test_a_paste_may_come_in_any_pieces():
 
 def test_a_lone_escape_is_not_kept_back():
     assert Pastes().feed("\x1b") == "\x1b" and Pastes().feed("\x1b[A") == "\x1b[A"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("shown", ["LOADING", "LIVE"])
+def test_a_signal_to_end_leaves_the_terminal_as_it_was(tmp_path: Path, shown: str, number: signal.Signals) -> None:
+    terminal = Terminal([sys.executable, "-c", PROGRAM, str(tmp_path), shown], (100, 30))
+    try:
+        terminal.wait_for([shown])
+        terminal.process.send_signal(number)
+        assert terminal.process.wait(30) == 128 + number
+        terminal._reader.join(10)
+        written = terminal.since(0).decode(errors="replace")
+    finally:
+        terminal.close()
+    # alternate screen, cursor, mouse reports, focus reports, pastes: the last word on each
+    last = dict(re.findall(r"\x1b\[\?(1049|25|1000|1003|1006|1004|2004)([hl])", written))
+    assert last == {"1049": "l", "25": "h", "1000": "l", "1003": "l", "1006": "l", "1004": "l", "2004": "l"}
+    assert (tmp_path / "stopped").exists() == (shown == "LIVE")
