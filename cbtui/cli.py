@@ -1,8 +1,8 @@
 """The ``cbtui`` command: the monitor, ``generate``, ``bench``, ``scenarios``, ``info`` and ``models``.
 
 Exit codes: 0 all went well; 1 a request failed or was refused; 2 an option or a file of prompts is not right; 3 the
-model cannot be loaded; 4 the engine failed; 5 a full disk, nothing more can be written; 129 hung up; 130 interrupted; 141
-nobody reads the output any more; 143 terminated.
+model cannot be loaded; 4 the engine failed; 5 a full disk, nothing more can be written; 129 hung up; 130 interrupted;
+141 nobody reads the output any more; 143 terminated.
 """
 
 import errno
