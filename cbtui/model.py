@@ -84,18 +84,30 @@ class MonitorState(Ledger):
         """
         if self.end_in(picture.step + 1) is not None:
             return None
-        record = picture.record
-        if record is not None and record.next is not None:
-            return record.next
-        if self.planned is not None and self.planned[0] == picture.step:
-            return self.planned[1]
-        if picture.step >= self.picture.step:
-            return None
-        after = self.history.record(picture.step + 1)
+        plan = self._planned(picture)
+        after = None if plan is not None else self._after(picture)
         if after is None:
-            return None
+            return plan
         tokens = sum(part.query for part in after.slices)
         return PlanPreview(after.slices, after.decisions, after.limit, tokens)
+
+    def budget_ahead(self, picture: Picture) -> int:
+        """The token budget of what ``preview`` says, 0 when it is not known."""
+        after = None if self._planned(picture) is not None else self._after(picture)
+        if after is not None:
+            return after.budget
+        budget = picture.settings.get("max_batch_tokens", 0)
+        return budget if isinstance(budget, int) else 0
+
+    def _planned(self, picture: Picture) -> PlanPreview | None:
+        """A dry run made after a picture."""
+        if picture.record is not None and picture.record.next is not None:
+            return picture.record.next
+        return self.planned[1] if self.planned is not None and self.planned[0] == picture.step else None
+
+    def _after(self, picture: Picture) -> StepRecord | None:
+        """The kept record of the step that followed a picture."""
+        return self.history.record(picture.step + 1) if picture.step < self.picture.step else None
 
     def end_in(self, step: int) -> FinishReason | None:
         """Why all requests ended in a kept step without computing anything: stopped or failed. None: they did not."""

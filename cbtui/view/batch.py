@@ -60,14 +60,16 @@ def batch(scene: Scene, width: int, height: int) -> Panel:
             words = f" the engine began anew after step {scene.state.border}: no step has run since"[:width]
         none = RowBuilder(width, theme.style("text")).put(words, theme.style("muted"))
         return Panel(([heading(theme, width, "BATCH"), none.done()] + [blank(theme, width)] * height)[:height])
+    ahead = scene.state.budget_ahead(scene.picture) or record.budget
+    most = max(record.budget, ahead)
     gutter = 7 + max(3, len(str(scene.step + 1))) if width >= 100 else 6
-    figures = len(f"|{record.budget}/{record.budget}") + (3 if width >= 150 else 0)  # there with blanks around them
+    figures = len(f"|{most}/{most}") + (3 if width >= 150 else 0)  # there with blanks around them
     tail = max(14 if width >= 100 else 8, figures)
     verbose = 0
     if width >= 150:
-        verbose = min(78, width - gutter - 8 - min(record.budget, width // 2))
+        verbose = min(78, width - gutter - 8 - min(most, width // 2))
     room = max(8, width - gutter - max(tail, verbose + 8 if verbose else 0))
-    room = max(room, min(record.budget, width - gutter - tail))  # a cell for each token is worth more than words
+    room = max(room, min(most, width - gutter - tail))  # a cell for each token is worth more than words
     scale = Scale(record.slices, record.budget, room)
     rows = [_head(scene, record, width, scale)]
     hits: list[Hit] = []
@@ -81,7 +83,7 @@ def batch(scene: Scene, width: int, height: int) -> Panel:
     if height > len(rows):
         plan = scene.preview
         if plan is not None and (plan.slices or plan.decisions):
-            row, row_hits = _plan_row(scene, scene.step + 1, width, gutter, plan, record.budget, room, planned=True)
+            row, row_hits = _plan_row(scene, scene.step + 1, width, gutter, plan, ahead, room, planned=True)
             hits += [Hit(len(rows), h.x0, h.x1, h.kind, h.value) for h in row_hits]
             rows.append(row)
         else:

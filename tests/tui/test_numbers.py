@@ -118,6 +118,27 @@ class TestSteps:
             assert play.notice == f"the engine starts again; step {past} is shown, end goes live"
 
 
+class TestBudget:
+    def test_what_comes_next_is_measured_with_the_budget_it_will_have(self):
+        """Held, the budget is changed in steps of commands alone; then a step runs, and its past says the same."""
+        rig = make_rig(host_blocks=0, max_batch_tokens=64)
+        for number in range(6):
+            rig.add(f"r{number}", prompt(number, 70), 30)
+        for _ in range(4):
+            rig.step(preview=True)
+        for budget in (16, 40, 20, 300):
+            rig.configure(max_batch_tokens=budget)
+            rig.state.apply(rig.scheduler.take_events().record(rig.now, next=rig.scheduler.preview()))
+            for width in (80, 120, 200):
+                row = lines(batch(Scene.of(rig.state, Chrome(), LOOK), width, 4))[-1]
+                assert f"/{budget}" in row and len(row) == width
+                assert "unused" in row or f"{budget}/{budget}" in row.replace(" ", "")
+        before = rig.step().step
+        rig.configure(max_batch_tokens=48)
+        rig.step()
+        assert "/48" in lines(batch(Scene.of(rig.state, Chrome(past=before), LOOK), 120, 4))[-1]
+
+
 class TestPace:
     async def test_another_rate_while_paused_is_told_at_once(self, tmp_path):
         async with playing(tmp_path) as play:
