@@ -24,15 +24,21 @@ def forecast_words(scene: Scene, found: "Forecast | str") -> list[Words]:
         when = f"would not start within {count(found.steps, 'step')}" if found.steps else "start: too far back to say"
     else:
         ahead = "the next step" if found.steps == 1 else f"in {found.steps} steps at the latest"
-        when = f"would start at step {found.step}, {ahead}"
+        sooner = f"{found.step - found.early} or " if found.early else ""
+        when = f"would start at step {sooner}{found.step}, {ahead}"
     why = ""
     if decision is not None and decision.verdict in WAITS and found.steps != 1:
         wordings = sentences.WAITS[decision.verdict](scene, decision, "")
         why = f", because it {wordings[1]}" if not _needs_it(wordings[1]) else f", because {wordings[1]}"
-    paused = " (the engine is paused)" if scene.chrome.engine == "held" else ""
+    alone = ""
+    if found.step is not None and found.early:
+        alone = " (adding it may take a step number of its own)"
+    elif scene.chrome.engine == "held":
+        own = f": adding it is step {found.step - found.steps}" if found.step is not None else ""
+        alone = f" (the engine is paused{own})"
     hit = f", {count(found.cached, 'prompt token')} found in the prefix cache" if found.cached else ""
     blocks = f"needs {count(found.need, 'block')} to start, {found.full} at full length, the pool has {found.pool}{hit}"
-    return [[(when, "bright"), (why + paused, "amber" if why else "muted")], [(blocks, "muted")]]
+    return [[(when, "bright"), (why + alone, "amber" if why else "muted")], [(blocks, "muted")]]
 
 
 def _needs_it(words: str) -> bool:

@@ -11,6 +11,7 @@ from engine.core.layout import SchedulerSettings
 from engine.core.rehearsal import Forecast, Rehearsal, forecast, layout_with, rehearse
 from engine.core.scheduler import Scheduler
 from engine.loop import Engine
+from engine.thread import SOON
 from engine.worker import Worker
 
 PROBE = "\0forecast"
@@ -26,8 +27,9 @@ SETTING_OF = {
 def foresee_request(worker: Worker, prompt: Any, timeout: float | None, wanted: Mapping[str, Any]) -> Forecast:
     """See ``ContinuousBatchingManager.forecast``."""
     request = worker.engine.build_request(prompt, PROBE, **wanted)
-    twin, queued = _copied(worker, timeout)
-    return forecast(twin, request, queued)
+    (twin, queued), (least, most) = worker.ask(lambda: (_copy(worker.engine), _numbers(worker.engine)), timeout)
+    found = forecast(twin, request, queued)
+    return found if found.step is None else replace(found, step=found.step + most, early=most - least)
 
 
 def foresee_config(worker: Worker, timeout: float | None, fields: Mapping[str, Any]) -> Rehearsal:
@@ -36,7 +38,7 @@ def foresee_config(worker: Worker, timeout: float | None, fields: Mapping[str, A
     now, later = _sorted(engine, fields)
     changed = change(engine.config, engine.blueprint.config, **now)
     settings = changed.scheduler_settings()
-    twin, queued = _copied(worker, timeout)
+    twin, queued = worker.ask(lambda: _copy(engine), timeout)
     if not later:
         return rehearse(twin, settings, None, queued)
     undecided = [name for name, value in later.items() if value is None]
@@ -45,10 +47,23 @@ def foresee_config(worker: Worker, timeout: float | None, fields: Mapping[str, A
     return rehearse(twin, _with(settings, later), layout_with(twin.layout, later), queued)
 
 
-def _copied(worker: Worker, timeout: float | None) -> tuple[Scheduler, int]:
+def _copy(engine: Engine) -> tuple[Scheduler, int]:
     """A copy of the scheduler as it stands between two steps, and how many wait in the original."""
-    scheduler = worker.engine.scheduler
-    return worker.ask(lambda: (scheduler.copy(FARTHEST_PLACE), len(scheduler.state.line)), timeout)
+    return engine.scheduler.copy(FARTHEST_PLACE), len(engine.scheduler.state.line)
+
+
+def _numbers(engine: Engine) -> tuple[int, int]:
+    """How many step numbers an add takes for itself before the next step that computes, at least and at most.
+
+    It has one where no step can begin, and where it comes so long before the next one that it does not wait for it.
+    """
+    pace = engine.pace
+    if not pace.open:
+        return 1, 1
+    far = pace.rate is not None and 1.0 / pace.rate > SOON
+    if not far or (not engine.has_work and pace.delay(engine.clock()) <= SOON):
+        return 0, 0
+    return 0, 1
 
 
 def _sorted(engine: Engine, fields: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -31,7 +31,7 @@ class RequestActions:
         self._burst = BurstSpec()
 
     def add(self) -> None:
-        dialog = AddDialog(self._app.look, self._last, self._facts(), self._count_tokens, self._foresee)
+        dialog = AddDialog(self._app.look, self._last, self._facts(), self._count_tokens, self._foresee, self._step)
         self._app.push_screen(dialog, self._added)
 
     def _facts(self) -> AddFacts:
@@ -44,6 +44,10 @@ class RequestActions:
             waiting=() if state is None or picture is None else tuple(state.label(key) for key in picture.waiting),
             copy=None if story is None else self._session.spec_of(story),
         )
+
+    def _step(self) -> int:
+        """The last step shown."""
+        return 0 if self._session.state is None else self._session.state.step
 
     def _count_tokens(self, text: str, chat: bool, answer: Callable[[int, int], None]) -> None:
         tokenizer = getattr(self._session.loaded, "tokenizer", None)

@@ -16,6 +16,7 @@ from cbtui.launch import RequestSpec
 from cbtui.screens.base import Dialog
 from cbtui.screens.fields import FieldCell, FieldRow, Press, Switcher
 from cbtui.screens.inorder import InOrder
+from cbtui.screens.renewal import Renewal
 from cbtui.screens.words import Words, say
 from cbtui.sentences import count
 from cbtui.theme import Theme
@@ -26,8 +27,6 @@ Count = Callable[[str, bool, Callable[[int, int], None]], None]
 
 Foresee = Callable[[RequestSpec, Callable[[Sequence[Words], str], None]], None]
 """Asked what would become of a request; calls back with two lines, and why it would be refused ("" when it is not)."""
-BEATS_PER_FORECAST = 16
-"""Ticks after which a forecast is made anew while the dialog stands open and the engine runs on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +75,15 @@ class AddDialog(Dialog[RequestSpec]):
     ]
     GAP_HEIGHT: ClassVar[int] = 30
 
-    def __init__(self, theme: Theme, spec: RequestSpec, facts: AddFacts, count: Count, foresee: Foresee) -> None:
+    def __init__(
+        self, theme: Theme, spec: RequestSpec, facts: AddFacts, count: Count, foresee: Foresee, step: Callable[[], int]
+    ) -> None:
         super().__init__(theme)
         self.spec, self.facts, self._count, self._foresee = spec, facts, count, foresee
         self._foreseen: RequestSpec | None = None
         self._refusal: tuple[RequestSpec, str] | None = None
         """the request asked about last, and why the engine would refuse it"""
-        self._beats = 0
+        self._renewal = Renewal(step)
         self._ids: tuple[int, ...] = spec.prompt_ids
         self._asked: tuple[str, bool] | None = None
 
@@ -238,8 +239,7 @@ class AddDialog(Dialog[RequestSpec]):
 
     def beat(self) -> None:
         """The engine goes on while a prompt is written: what it would do changes."""
-        self._beats += 1
-        if self._beats % BEATS_PER_FORECAST == 0:
+        if self._renewal.is_due(busy=self._foreseen is not None):
             spec, errors = self._read()
             if not errors:
                 self._ask_forecast(spec)

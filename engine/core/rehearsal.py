@@ -26,6 +26,7 @@ class Forecast:
 
     Attributes:
         step: the first step with its tokens, at the latest; None when it is farther away than was looked.
+        early: by how much ``step`` may be less: adding it may take a step number of its own, or not.
         steps: how many steps from now that is, 1 for the next; or how many were looked at.
         decision: what the next step would decide for it.
         cached: prompt tokens it would find in the prefix cache.
@@ -39,6 +40,7 @@ class Forecast:
     need: int
     full: int
     pool: int
+    early: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -158,6 +158,39 @@ class TestForesight:
         with pytest.raises(RequestError, match="tokens"):
             manager.forecast([2] * 30, max_new_tokens=4000)
 
+    def test_a_forecast_counts_the_step_number_that_adding_takes(self, start):
+        """Held it takes one; far from the next step it may; else it comes with the step itself."""
+        manager = start(num_blocks=64)
+        manager.tap.attach()
+
+        def begun(name):
+            records, _ = manager.tap.read(0)
+            key = next(info.seq for record in records for info in record.requests if info.request_id == name)
+            return next(record.step for record in records if key in {part.seq for part in record.slices})
+
+        def add_and_see(new_tokens):
+            found = manager.forecast([2] * 4, max_new_tokens=new_tokens)
+            name = manager.add_request([2] * 4, max_new_tokens=new_tokens, streaming=True)
+            if manager.status.state == "held":
+                manager.snapshot()
+                manager.step_once(1)
+            manager.get_result(name)
+            manager.snapshot()
+            return found, begun(name)
+
+        found, step = add_and_see(1)
+        assert step == found.step and not found.early, "it was idle"
+        manager.hold()
+        manager.snapshot()
+        for _ in range(2):
+            found, step = add_and_see(40)
+            assert step == found.step and not found.early and found.steps == 1
+        manager.set_rate(3.9)
+        manager.resume()
+        manager.snapshot()
+        found, step = add_and_see(1)
+        assert found.early == 1 and found.step - 1 <= step <= found.step
+
     def test_a_rehearsal_changes_nothing(self, start):
         manager = start(num_blocks=16)
         manager.hold()

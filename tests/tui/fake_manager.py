@@ -162,7 +162,9 @@ class FakeManager:
     def forecast(self, input_ids: list[int], request_id: str | None = None, **wanted: Any) -> Any:
         request = Request("?", tuple(input_ids), max_new_tokens=wanted["max_new_tokens"], created_time=self.clock())
         self.scheduler.check(request)
-        return forecast(self.scheduler.copy(256), request, len(self.scheduler.waiting))
+        found = forecast(self.scheduler.copy(256), request, len(self.scheduler.waiting))
+        own = int(self.status.state == "held" and found.step is not None)
+        return replace(found, step=found.step + 1) if own else found
 
     def rehearse(self, **fields: Any) -> Any:
         later = {name: value for name, value in fields.items() if name not in CHANGEABLE}

@@ -4,6 +4,7 @@ import pytest
 from textual.widgets import Input
 
 from cbtui.screens.fields import Press
+from cbtui.screens.renewal import LONGEST, READABLE, Renewal
 from tests.tui.stage import playing, rendered
 
 
@@ -35,6 +36,59 @@ async def test_the_forecast_names_whom_it_waits_for_and_comes_true(tmp_path):
             await play.tick(1)
         stories = {story.label: story for story in play.app.session.state.stories.values()}
         assert stories["C"].started == step
+
+
+@pytest.mark.parametrize("rows", [8, 2])
+async def test_the_forecast_of_a_held_engine_counts_the_add(tmp_path, rows):
+    """Commands have a step of their own while it is held; also where the request cannot start at once."""
+    async with playing(tmp_path, max_requests_per_batch=rows) as play:
+        await play.add(2, tokens=6)
+        await play.press("space")
+        await play.tick()
+        for label in "CD":
+            before = play.app.session.state.step
+            await play.press("a")
+            await play.type("rain")
+            play.app.screen.query_one("#max_new_tokens", Input).value = "4"
+            await play.pilot.pause()
+            await play.tick()
+            shown = str(play.app.screen.query_one("#forecast").render())
+            assert f"(the engine is paused: adding it is step {before + 1})" in shown
+            step = int(shown.split("would start at step ")[1].split(",")[0])
+            assert ("the next step" in shown) == (rows == 8 or label == "D")
+            await play.press("enter")
+            await play.tick()
+            assert play.app.session.state.step == before + 1
+            while play.app.session.state.step < step:
+                await play.press("full_stop")
+                await play.tick(1)
+            story = next(s for s in play.app.session.state.stories.values() if s.label == label)
+            assert story.started == step
+
+
+async def test_the_forecast_is_renewed_with_each_step_that_can_be_read(tmp_path):
+    async with playing(tmp_path) as play:
+        await play.add(1, tokens=40)
+        await play.press("a")
+        await play.type("rain")
+        for _ in range(6):
+            await play.tick(1)
+            ahead = f"would start at step {play.app.session.state.step + 1}, the next step"
+            assert ahead in " ".join(rendered(play).split())
+
+
+def test_fast_steps_do_not_make_it_ask_all_the_time():
+    steps = [0]
+    renewal = Renewal(lambda: steps[0])
+    asked = 0
+    for _ in range(4 * LONGEST):
+        steps[0] += 1
+        asked += renewal.is_due(busy=False)
+    assert asked == 4
+    for _ in range(READABLE):
+        renewal.is_due(busy=False)
+    steps[0] += 1
+    assert not renewal.is_due(busy=True) and renewal.is_due(busy=False) and not renewal.is_due(busy=False)
 
 
 async def test_the_forecast_follows_the_engine_and_says_what_never_fits(tmp_path):
