@@ -65,6 +65,9 @@ class PromptArea(InOrder, TextArea):
             event.prevent_default()
             self.insert("\n")
 
+    def write(self, character: str) -> None:
+        self.replace(character, *self.selection, maintain_selection_offset=False)
+
 
 class AddDialog(Dialog[RequestSpec]):
     """Answers with the request to add, or None."""

@@ -1,5 +1,6 @@
 """Keys take effect in the order in which they were typed."""
 
+import unicodedata
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import events
@@ -24,9 +25,18 @@ class InOrder(Keyed):
     """Printable keys are text, not bindings."""
 
     async def _on_key(self, event: events.Key) -> None:
-        if not (self.WRITES and event.is_printable) and await self._carry_out(event.key):
-            event.stop()
-            event.prevent_default()
+        if self.WRITES and event.is_printable:
+            return
+        if self.WRITES and _is_text(event.character):
+            self.write(event.character or "")
+        elif not await self._carry_out(event.key):
+            return
+        event.stop()
+        event.prevent_default()
+
+    def write(self, character: str) -> None:
+        """Takes a typed character in, where ``WRITES`` is set."""
+        raise NotImplementedError
 
     async def _carry_out(self, key: str) -> bool:
         nodes: list[DOMNode] = [self.screen, *(node for node in self.ancestors_with_self if isinstance(node, Widget))]
@@ -41,3 +51,13 @@ class Field(InOrder, Input):
     """An input of one line."""
 
     WRITES = True
+
+    def write(self, character: str) -> None:
+        self.replace("".join(character.splitlines()), *self.selection)
+
+
+def _is_text(character: str | None) -> bool:
+    """Whether a key brought a character of a text. Textual's own test leaves out what Python would not print as it is:
+    joiners, wide and unbreakable spaces, private characters, and all that are younger than Python's tables.
+    """
+    return character is not None and len(character) == 1 and unicodedata.category(character) not in ("Cc", "Cs")

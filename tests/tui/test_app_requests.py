@@ -2,7 +2,9 @@
 
 import json
 
+import pytest
 from textual import events
+from textual._xterm_parser import XTermParser
 from textual.widgets import Input, TextArea
 
 from cbtui.launch import RequestSpec
@@ -80,6 +82,37 @@ async def test_a_pasted_prompt_is_data_line_by_line(tmp_path):
         assert ids == tuple(play.stage.tokenizer(f"<user> {text}\nend <reply>")["input_ids"])
         await play.tick(2)
         assert "\x1b" not in play.text and "\x07" not in play.text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\U0001f468\u200d\U0001f469\u200d\U0001f467",  # joined emoji
+        "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645",  # a word with a mark that keeps letters apart
+        "a\u00a0b\u3000c\ue000d\U0003fffde",  # wide and unbreakable spaces, private and unknown characters
+    ],
+)
+async def test_a_text_is_the_same_typed_and_pasted(tmp_path, text):
+    async def typed(text):
+        for event in XTermParser().feed(text):  # a pilot knows keys by name, and these have none
+            play.app._driver.send_message(event)
+        await play.pilot.pause()
+
+    async with playing(tmp_path) as play:
+        await play.press("a")
+        await typed(f"x{text}y")
+        area = play.app.screen.query_one("#prompt", TextArea)
+        assert area.text == f"x{text}y"
+        play.app._driver.send_message(events.Paste(text))
+        await play.pilot.pause()
+        assert area.text == f"x{text}y{text}"
+        area.select_all()
+        await typed(text[1])  # takes the place of what is selected
+        assert area.text == text[1]
+        field = play.app.screen.query_one("#stop_strings", Input)
+        field.focus()
+        await typed(text)
+        assert field.value == text
 
 
 async def test_copy_selected_fills_the_add_dialog(tmp_path):

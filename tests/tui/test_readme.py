@@ -3,9 +3,10 @@
 import re
 from pathlib import Path
 
-from cbtui.keys import markdown
+from cbtui.keys import keymap, markdown
 from cbtui.scenarios import find
 from cbtui.scenarios.read import read_scenario
+from cbtui.settings import FILE, SettingsFile
 from tests.scenarios.run import loaded_for, play
 
 README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
@@ -13,6 +14,16 @@ README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
 
 def test_the_keys_of_the_readme_are_those_of_the_program() -> None:
     assert markdown().strip() in README
+
+
+def test_the_example_of_other_keys_is_taken(tmp_path: Path) -> None:
+    example = re.search(r"`(keymap\.(\w+) = \[.*?\])`", README)
+    assert example is not None
+    (tmp_path / FILE).write_text(f"ascii = true\n{example[1]}\n", encoding="utf-8")
+    store = SettingsFile(tmp_path)
+    assert store.problem is None and store.settings.ascii
+    (wanted,) = store.settings.keymap.items()
+    assert wanted[0] == example[2] and keymap(store.settings.keymap)[example[2]] == wanted[1]
 
 
 def test_the_scenarios_of_the_readme_are_those_of_the_package() -> None:
