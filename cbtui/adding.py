@@ -1,8 +1,10 @@
 """Requests on their way to the engine: tokenised on a worker, remembered for undo and duplicate, spread over time."""
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from cbtui.launch import RequestSpec
@@ -39,27 +41,41 @@ class Adder:
 
     def add(self, manager: Any, tokenizer: Any, spec: RequestSpec) -> None:
         """Tokenises and adds a request and its copies."""
+        self._worker.submit(lambda: self._add(manager, tokenizer, spec, self._post))
 
-        def job() -> None:
-            try:
-                ids = list(spec.prompt_ids) or encode(tokenizer, spec.text, spec.chat)
-                for copy in range(spec.copies):
-                    self._submit(manager, spec, ids, copy)
-            except RequestError as error:
-                reason = str(error)
-                self._post(lambda: self._refuse(spec, reason))
-            except Exception as error:
-                text = str(error) or type(error).__name__
-                self._post(lambda: self._say(f"not added: {text}", "error"))
+    def fill(self, manager: Any, tokenizer: Any, specs: Iterable[RequestSpec], post: Post) -> None:
+        """Adds requests to an engine that was not started yet, on the caller's thread, so that one step finds them all.
 
-        self._worker.submit(job)
+        Those its queue has no room for before it runs are added as soon as it does.
 
-    def _submit(self, manager: Any, spec: RequestSpec, ids: list[int], copy: int) -> None:
-        """Runs on the worker."""
+        Args:
+            post: hands results on, in place of the usual way.
+        """
+        room = manager.config.max_queue_size.value or math.inf
+        for spec in specs:
+            room -= spec.copies
+            if room >= 0:
+                self._add(manager, tokenizer, spec, post)
+            else:
+                post(partial(self.add, manager, tokenizer, spec))
+
+    def _add(self, manager: Any, tokenizer: Any, spec: RequestSpec, post: Post) -> None:
+        """Runs on a worker."""
+        try:
+            ids = list(spec.prompt_ids) or encode(tokenizer, spec.text, spec.chat)
+            for copy in range(spec.copies):
+                self._submit(manager, spec, ids, copy, post)
+        except RequestError as error:
+            post(partial(self._refuse, spec, str(error)))
+        except Exception as error:
+            post(partial(self._say, f"not added: {str(error) or type(error).__name__}", "error"))
+
+    def _submit(self, manager: Any, spec: RequestSpec, ids: list[int], copy: int, post: Post) -> None:
+        """Runs on a worker."""
         request_id = submit(manager.add_request, spec, ids, copy)
         seed = None if spec.seed is None else spec.seed + copy
         kept = replace(spec, prompt_ids=tuple(ids), copies=1, seed=seed, request_id=None)
-        self._post(lambda: self._remember(request_id, kept))
+        post(partial(self._remember, request_id, kept))
 
     def _refuse(self, spec: RequestSpec, reason: str) -> None:
         """It stays in sight with its reason, and can be copied, changed and added again."""

@@ -20,32 +20,35 @@ class Feed:
     """Reads one manager's tap.
 
     Args:
-        manager: whose tap. tokenizer: reads its token ids, None shows numbers.
-        ask: for keyframes, which the engine thread makes.
+        manager: whose tap; this reader was attached to it before the engine started.
+        keyframe: how the engine stood then.
+        tokenizer: reads its token ids, None shows numbers.
+        ask: for further keyframes, which the engine thread makes.
         say: tells what became of commands, as (text, "info" or "error", engine state in which it is no longer true).
         state: what the records of the engines before add up to; this one's are added to it.
 
     Attributes:
-        state: what the records add up to, None until the first keyframe came.
+        state: what the records add up to.
     """
 
     def __init__(
         self,
         manager: Any,
+        keyframe: Keyframe,
         tokenizer: Any,
         ask: Ask,
         say: Callable[[str, str, str], None],
         state: MonitorState | None = None,
     ) -> None:
+        if state is None:
+            state = MonitorState(keyframe, text=TokenizerText.of(tokenizer))
+        else:
+            state.begin_engine(keyframe)
         self.state = state
-        self._joined = False
-        self._manager, self._tokenizer, self._ask, self._say = manager, tokenizer, ask, say
-        self._after = 0
-        self._looked = 0
+        self._manager, self._ask, self._say = manager, ask, say
+        self._after = self._looked = 0
         self._planned = -1
-        self._waits = False
-        manager.tap.attach()
-        self._ask_keyframe()
+        self._go_on_from(keyframe)
 
     def poll(self, due: bool = True) -> bool:
         """Takes in what was published since the last call. True when there was something.
@@ -57,7 +60,7 @@ class Feed:
             due: what is new can be drawn now.
         """
         latest = self._manager.tap.latest
-        if self._waits or self.state is None or latest is None or latest.step <= self._after:
+        if self._waits or latest is None or latest.step <= self._after:
             return False
         if not (due or latest.step - self._after >= BACKLOG or self._presses(latest.step)):
             return False
@@ -96,7 +99,7 @@ class Feed:
     def ask_plan(self) -> None:
         """Asks what the next step would do where no record says it: the engine stands after one that was not asked."""
         state = self.state
-        if state is None or self._waits or self._planned == state.step or state.preview(state.picture) is not None:
+        if self._waits or self._planned == state.step or state.preview(state.picture) is not None:
             return
         step = self._planned = state.step
         self._ask(self._manager.preview, lambda plan: state.plan_after(step, plan), self._stay)
@@ -107,22 +110,19 @@ class Feed:
 
     def name_of(self, request_id: str) -> str:
         """The letter of a request, or its id where no letter is known."""
-        stories = reversed(self.state.stories.values()) if self.state is not None else ()
+        stories = reversed(self.state.stories.values())
         return next((story.label for story in stories if story.request_id == request_id), request_id)
 
     def _ask_keyframe(self) -> None:
         self._waits = True
-        self._ask(self._manager.snapshot, self._join, self._stay)
+        self._ask(self._manager.snapshot, self._resync, self._stay)
 
-    def _join(self, keyframe: Keyframe) -> None:
+    def _resync(self, keyframe: Keyframe) -> None:
+        self.state.resync(keyframe)
+        self._go_on_from(keyframe)
+
+    def _go_on_from(self, keyframe: Keyframe) -> None:
         self._waits = False
-        if self.state is None:
-            self.state = MonitorState(keyframe, text=TokenizerText.of(self._tokenizer))
-        elif self._joined:
-            self.state.resync(keyframe)
-        else:
-            self.state.begin_engine(keyframe)
-        self._joined = True
         self.state.pauses.held = self._manager.status.state == "held"
         self._after = keyframe.step
 
@@ -151,5 +151,5 @@ class Feed:
         return re.sub(r"\bsequence (\d+)", lambda found: self._label(int(found[1])), text)
 
     def _label(self, key: int) -> str:
-        story = None if self.state is None else self.state.stories.get(key)
+        story = self.state.stories.get(key)
         return f"sequence {key}" if story is None else story.label

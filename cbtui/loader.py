@@ -10,6 +10,7 @@ from typing import Any
 from cbtui.launch import LaunchOptions, Progress
 from cbtui.view.chrome import Loading
 from cbtui.work import Worker
+from engine.core.observe import Keyframe
 from engine.models.progress import LoadCancelled, LoadProgress
 
 Load = Callable[..., Any]
@@ -55,15 +56,32 @@ class Wanted:
         load: gives the model; the launch's own ``load``, or what was loaded before.
         changes: configuration fields a person changed.
         old: an engine to be rid of first, or None. before: the one whose steps are counted on, or None.
+        fill: hands its first requests to the engine before it starts, as (loaded, manager, post): what it posts is
+            carried out right after ``done``.
         paused: hold the engine before its first step. rate: its pace in steps per second, None for full speed.
     """
 
     load: Callable[[Progress], Any]
     changes: Mapping[str, Any]
+    fill: Callable[[Any, Any, Post], None]
     old: Any = None
     before: Any = None
     paused: bool = False
     rate: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What an attempt made.
+
+    Attributes:
+        loaded: the model. manager: its engine, started, with a reader attached to its tap.
+        keyframe: how the engine stood before it started: every step has its record after it.
+    """
+
+    loaded: Any
+    manager: Any
+    keyframe: Keyframe
 
 
 class Loader:
@@ -79,30 +97,32 @@ class Loader:
         self._progress: LoadProgress | None = None
         self._began = 0.0
 
-    def begin(
-        self, wanted: Wanted, done: Callable[[Any, Any], None], failed: Callable[[BaseException], None]
-    ) -> None:
-        """Starts an attempt. ``done(loaded, manager)`` or ``failed(error)`` is posted unless it became void."""
+    def begin(self, wanted: Wanted, done: Callable[[Made], None], failed: Callable[[str], None]) -> None:
+        """Starts an attempt. ``done(made)`` or ``failed(why)`` is posted unless it became void."""
         self.cancel()
         attempt, self._progress, self._began = self._attempt, None, self._clock()
 
-        def finish(loaded: Any, manager: Any) -> None:
-            if attempt == self._attempt:
-                done(loaded, manager)
-            else:
-                manager.stop(block=False, hard_stop=True)
+        def finish(made: Made, messages: list[Callable[[], None]]) -> None:
+            if attempt != self._attempt:
+                made.manager.stop(block=False, hard_stop=True)
+                return
+            done(made)
+            for message in messages:
+                message()
 
-        def fail(error: BaseException) -> None:
+        def fail(why: str) -> None:
             if attempt == self._attempt:
-                failed(error)
+                failed(why)
 
         def job() -> None:
+            messages: list[Callable[[], None]] = []
             try:
-                loaded, manager = self._make(wanted, lambda report: self._report(attempt, report))
+                made = self._make(wanted, lambda report: self._report(attempt, report), messages.append)
             except BaseException as error:  # this thread has nobody else to tell: the screen must say it
-                self._post(partial(fail, error))
+                # Only its words go on: with it, what was built so far would stay in memory while another is tried.
+                self._post(partial(fail, str(error) or type(error).__name__))
             else:
-                self._post(lambda: finish(loaded, manager))
+                self._post(partial(finish, made, messages))
 
         self._worker.submit(job)
 
@@ -119,8 +139,8 @@ class Loader:
         """Waits after ``close``, at most so long, for the attempt in progress to clear away what it began."""
         self._worker.join(seconds)
 
-    def _make(self, wanted: Wanted, progress: Progress) -> tuple[Any, Any]:
-        """Runs on the worker."""
+    def _make(self, wanted: Wanted, progress: Progress, post: Post) -> Made:
+        """Runs on the worker. All that is to be there in the first step is there before the engine starts."""
         if wanted.old is not None:
             wanted.old.stop(block=True, timeout=5.0, hard_stop=True)
             wanted.old.destroy()
@@ -134,8 +154,11 @@ class Loader:
             manager.set_rate(wanted.rate)
         if wanted.paused:
             manager.hold()
+        manager.tap.attach()
+        keyframe = manager.snapshot()
+        wanted.fill(loaded, manager, post)
         manager.start()
-        return loaded, manager
+        return Made(loaded, manager, keyframe)
 
     def _report(self, attempt: int, report: LoadProgress) -> None:
         """Runs on the worker."""

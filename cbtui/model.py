@@ -35,6 +35,21 @@ class MonitorState(Ledger):
 
     def begin_engine(self, keyframe: Keyframe) -> None:
         """Another engine goes on: its pool is empty and its steps follow. Stories and kept steps stay."""
+        self._leave_engine(keyframe)
+        self.border = keyframe.step
+        self.marks.append(Mark(keyframe.step, "N"))
+        self.log.append(LogEntry(keyframe.step, "engine", a=self.picture.num_blocks, b=self.picture.page_size))
+        self._begin(keyframe)
+
+    def end_engine(self, why: str) -> None:
+        """The engine is gone, and no record tells of its end: what had not ended is stopped, the pool holds nothing."""
+        self.log.append(LogEntry(self.step, "command", text=why))
+        last = self.picture.keyframe()
+        free, host = (last.blocks[0],) * len(last.blocks), (None,) * len(last.host)
+        self._leave_engine(replace(last, blocks=free, host=host, sequences={}, waiting=(), record=None))
+
+    def _leave_engine(self, keyframe: Keyframe) -> None:
+        """Ends the stories of an engine that was left; the picture is that of the keyframe."""
         for story in self.stories.values():
             if story.key >= 0 and story.ended < 0:
                 if story.change is not None:
@@ -48,10 +63,6 @@ class MonitorState(Ledger):
         self._past = []
         self.lives.clear()
         self.memo.clear()
-        self.border = keyframe.step
-        self.marks.append(Mark(keyframe.step, "N"))
-        self.log.append(LogEntry(keyframe.step, "engine", a=self.picture.num_blocks, b=self.picture.page_size))
-        self._begin(keyframe)
 
     def at(self, step: int) -> Picture:
         """The picture after ``step``, or after the nearest kept step. Past ones are not to be changed."""

@@ -14,7 +14,7 @@ from cbtui.engine_commands import EngineCommands
 from cbtui.feed import Feed
 from cbtui.inbox import Inbox, Notice
 from cbtui.launch import LaunchOptions, RequestSpec
-from cbtui.loader import Loader, Wanted
+from cbtui.loader import Loader, Made, Post, Wanted
 from cbtui.model import MonitorState
 from cbtui.view.chrome import Loading
 from cbtui.work import ThreadWorker, Worker
@@ -46,8 +46,11 @@ class Session(EngineCommands):
         super().__init__(clock, self._inbox, adder, launch.rate)
         self.launch = launch
         self.built: Any = None
-        self._given_up: Any = None
+        self._last: Any = None  # the manager that was there last: the next one counts on from it
         self._changed: dict[str, Any] = {}
+        self._worked: dict[str, Any] = {}  # the changes of the last engine that could be built
+        self._first: tuple[RequestSpec, ...] = ()  # what the engine that is being built begins with
+        self._held = launch.paused
         self._after_drain: ConfigChange | None = None
         self._loader = Loader(launch, make_worker("cbtui-load"), self._inbox.post, clock)
         self._stopper = make_worker("cbtui-stop")
@@ -57,19 +60,28 @@ class Session(EngineCommands):
 
     def load(self) -> None:
         """Begins to load the model and to build the engine, on the load thread."""
-        self._begin(self.launch.load, self.launch.prompts, None)
+        self._first = self.launch.prompts
+        self._begin(self.launch.load, None, self.launch.paused)
 
     def cancel_load(self) -> None:
         """Gives up loading now; the thread ends at its next report and what it made is dropped."""
         if self.phase == "loading":
             self._loader.cancel()
-            self.phase, self.error = "failed", "Loading was cancelled. S loads again, q quits."
+            self._back("Loading was cancelled. S loads again, q quits.")
 
     def restart(self, changes: Mapping[str, Any] | None = None, again: Iterable[RequestSpec] = ()) -> None:
-        """Builds a new engine from the loaded model, with changed configuration fields, and adds ``again`` to it."""
+        """Builds a new engine from the loaded model, with changed configuration fields, and adds ``again`` to it.
+
+        It is held if the one before was. When it cannot be built, the values that worked come back, with ``again``.
+        """
+        self._note_held()
         self._changed.update(changes or {})
-        before, old, loaded = self.manager or self._given_up, self._release(), self.loaded
-        self._begin(self.launch.load if loaded is None else lambda progress: loaded, tuple(again), old, before)
+        self._first = (*self._first, *again)
+        self._begin(self._same_model(), self._release(), self._held)
+
+    def _same_model(self) -> Callable[[Any], Any]:
+        loaded = self.loaded
+        return self.launch.load if loaded is None else lambda progress: loaded
 
     def rebuild(
         self, changes: Mapping[str, Any], load: Callable[[Any], Any] | None = None, rate: float | None = None
@@ -80,28 +92,40 @@ class Session(EngineCommands):
             load: gives another model; None keeps the one that is loaded.
             rate: its pace in steps per second, None for full speed.
         """
-        old, loaded = self._release(), self.loaded
+        old = self._release()
         self._changed, self._after_drain, self.rate, self._feed = dict(changes), None, rate, None
-        if load is None:
-            load = self.launch.load if loaded is None else lambda progress: loaded
-        self._begin(load, (), old)
+        self._last, self._first = None, ()
+        self._begin(load or self._same_model(), old, self.launch.paused)
 
-    def _begin(
-        self, load: Callable[[Any], Any], prompts: Iterable[RequestSpec], old: Any, before: Any = None
-    ) -> None:
+    def _begin(self, load: Callable[[Any], Any], old: Any, paused: bool) -> None:
         self.phase, self.error, self.stopping, self.detached = "loading", None, False, False
-        wanted = Wanted(load, dict(self._changed), old, before, self.launch.paused, self.rate)
-        self._loader.begin(wanted, lambda loaded, manager: self._ready(loaded, manager, prompts), self._load_failed)
+        specs = self._first
 
-    def _load_failed(self, error: BaseException) -> None:
-        self.phase, self.error = "failed", str(error) or type(error).__name__
+        def fill(loaded: Any, manager: Any, post: Post) -> None:
+            self._adder.fill(manager, getattr(loaded, "tokenizer", None), specs, post)
 
-    def _ready(self, loaded: Any, manager: Any, prompts: Iterable[RequestSpec]) -> None:
-        self.phase, self.loaded, self.manager = "ready", loaded, manager
-        self.built = manager.status.config
-        self._feed = Feed(manager, getattr(loaded, "tokenizer", None), self.ask, self.say, self.state)
-        for spec in prompts:
-            self.add(spec)
+        wanted = Wanted(load, dict(self._changed), fill, old, self._last, paused, self.rate)
+        self._loader.begin(wanted, self._ready, self._load_failed)
+
+    def _load_failed(self, why: str) -> None:
+        tried = self._changed
+        self._back(why)
+        if self._last is not None and tried != self._changed:
+            self.say(f"not restarted, the values before come back: {why}", "error")
+            self._begin(self._same_model(), None, self._held)
+
+    def _back(self, why: str) -> None:
+        """No engine came of it: the values that worked hold again, and what the one before left unfinished is over."""
+        self.phase, self.error, self._changed = "failed", why, dict(self._worked)
+        if self.state is not None:
+            self.state.end_engine(f"no new engine: {why}")
+
+    def _ready(self, made: Made) -> None:
+        self.phase, self.loaded, self.manager = "ready", made.loaded, made.manager
+        self._last, self._worked, self._first = made.manager, dict(self._changed), ()
+        self.built = made.manager.status.config
+        tokenizer = getattr(made.loaded, "tokenizer", None)
+        self._feed = Feed(made.manager, made.keyframe, tokenizer, self.ask, self.say, self.state)
 
     @property
     def loading(self) -> Loading | None:
@@ -125,6 +149,7 @@ class Session(EngineCommands):
         news = self._inbox.take()
         if self.manager is None:
             return news
+        self._note_held()
         while self.manager.get_result(timeout=0) is not None:
             pass  # results are seen in the records; nobody else asks for them, and they would pile up
         for spec in self._adder.take_due(now):
@@ -175,6 +200,7 @@ class Session(EngineCommands):
             return
         if wanted.now and self.command("set_config", **wanted.now):
             self._changed.update(wanted.now)
+            self._worked.update(wanted.now)
         if not wanted.restart:
             return
         if wanted.requests == "finish":
@@ -203,9 +229,15 @@ class Session(EngineCommands):
 
     def detach(self) -> None:
         """Gives up an engine whose step does not come back; its thread is a daemon and cannot keep the program."""
-        self._given_up = self.manager
         self._release()
         self.detached = True
+        if self.state is not None:
+            self.state.end_engine("the engine was given up")
+
+    def _note_held(self) -> None:
+        """Whether the next engine is to be held: if this one was, the last time it could have run on."""
+        if self.engine in ("running", "held"):
+            self._held = self.engine == "held"
 
     def _release(self) -> Any:
         """Lets go of the manager; it is told to stop and no longer listened to."""

@@ -55,6 +55,7 @@ class Worker(EngineThread):
             self._results.set_open(True)
             thread = threading.Thread(target=self._run, args=(self.engine,), name="continuous-batching", daemon=True)
             self._thread = thread
+            self.engine.attend()  # what was said about the pace holds before the first step
             self.status = self._status(None)
             thread.start()
 
