@@ -1,13 +1,21 @@
 """Captions as lines for the screen, and whether a model can show a scenario at all."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cbtui.model import MonitorState
 from cbtui.scenarios.figures import Moment, Sight
-from cbtui.scenarios.plot import Scenario, ScenarioError
-from cbtui.scenarios.wording import word
+from cbtui.scenarios.plot import Caption, Scenario, ScenarioError
+from cbtui.scenarios.wording import fields_of, word
+from cbtui.stories import Story
 from cbtui.view.chrome import CaptionLine
+from engine.core.request import FinishReason
+
+_LOST = {
+    FinishReason.CANCELLED: "was cancelled",
+    FinishReason.FAILED: "failed",
+    FinishReason.STOPPED: "was stopped",
+}
 
 
 def check_model(scenario: Scenario, loaded: Any) -> None:
@@ -23,10 +31,55 @@ def line_of(
     scenario: Scenario, moment: Moment, state: MonitorState, keys: Mapping[str, tuple[str, ...]],
     hints: tuple[str, ...] = (),
 ) -> CaptionLine:  # fmt: skip
-    """A caption in its wordings, figures filled in from the records."""
+    """A caption in its wordings, figures filled in from the records.
+
+    A caption is written for requests that go their way. One that speaks of a request which somebody cancelled, or which
+    failed, would tell what did not happen: it says that instead.
+    """
     caption, members, sight = scenario.captions[moment.caption], scenario.members, Sight.at(state, moment)
+    lost = _lost(scenario, caption, sight)
     texts = tuple(word(text, sight, members, keys) for text in dict.fromkeys((caption.text, caption.short)))
-    return CaptionLine(moment.caption + 1, len(scenario.captions), texts, hints)
+    return CaptionLine(moment.caption + 1, len(scenario.captions), _lost_words(lost) if lost else texts, hints)
+
+
+def _lost(scenario: Scenario, caption: Caption, sight: Sight) -> list[Story]:
+    """Requests that a caption speaks of and that had ended by its step in a way the scenario does not know of."""
+    when, members = caption.when, scenario.members
+    names = {name.partition(".")[0] for text in (caption.text, caption.short) for name, _ in fields_of(text)}
+    names |= {when.of} if when.event == "ends" else set()
+    ids = {request_id for name in names for request_id in members.get(name, ())}
+    keys = {key for name, key in (("who", sight.moment.seq), ("other", sight.moment.a)) if name in names}
+    return [
+        story
+        for story in sight.state.stories.values()
+        if (story.request_id in ids or story.key in keys)
+        and 0 <= story.ended <= sight.moment.step
+        and _is_lost(scenario, story)
+    ]
+
+
+def _is_lost(scenario: Scenario, story: Story) -> bool:
+    """Whether a request was cancelled or failed although no command and no moment of the scenario expects that."""
+    reason = story.finish_reason
+    if reason is FinishReason.FAILED and story.started < 0:
+        return False  # it was refused: there are scenarios about that
+    return reason in _LOST and story.request_id not in _cancelled_by(scenario)
+
+
+def _cancelled_by(scenario: Scenario) -> set[str]:
+    """Requests whose cancellation belongs to the scenario: it cancels them, or waits for somebody to do so."""
+    whens = [item.when for item in (*scenario.parts, *scenario.commands, *scenario.captions)]
+    names = {command.target for command in scenario.commands if command.kind == "cancel"}
+    names |= {when.of for when in whens if when.event == "cancelled"}
+    members = scenario.members
+    return {request_id for name in (members if "" in names else names) for request_id in members[name]}
+
+
+def _lost_words(lost: Sequence[Story]) -> tuple[str, ...]:
+    """What became of requests, in words from long to short."""
+    ends = [f"{story.label} {_LOST[story.finish_reason]} at step {story.ended}" for story in lost if story.finish_reason]
+    short = ", ".join(ends)
+    return (f"{short}: what this caption tells of it did not happen", short)
 
 
 def missing_words(scenario: Scenario, missing: int, state: MonitorState) -> str:
@@ -38,4 +91,7 @@ def missing_words(scenario: Scenario, missing: int, state: MonitorState) -> str:
             name = story.request_id or story.label
             reason = reason.removeprefix(f"request {name!r}: ")
             return f"{words}; request {name} was {'refused' if story.started < 0 else 'lost'}: {reason}"
+    lost = [story for story in state.stories.values() if _is_lost(scenario, story)]
+    if lost:
+        return f"{words}: {_lost_words(lost)[-1]}"
     return f"{words} with this model"
