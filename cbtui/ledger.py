@@ -132,6 +132,9 @@ class Ledger:
             self._arrive(info, record.step, record.time)
         for ack in record.commands:
             self._take_command(ack, record)
+        for name in record.settings:  # before what the step decides because of them
+            self.marks.append(Mark(record.step, "S"))
+            self.log.append(LogEntry(record.step, "setting", text=f"{name} = {record.settings[name]}"))
         changes, decisions = tuple(record.changes), tuple(record.decisions)
         self.picture.apply(record, changes, decisions)
         special = self._take_decisions(decisions, record)
@@ -146,9 +149,6 @@ class Ledger:
                     self._end(story, record.step, end_time)
         self._phases.begin_decodes(fresh, record.step, end_time)
         self._take_check(record)
-        for name in record.settings:
-            self.marks.append(Mark(record.step, "S"))
-            self.log.append(LogEntry(record.step, "setting", text=f"{name} = {record.settings[name]}"))
         note_lives(self.lives, record)
         self.series.append(record.step, record.time, numbers_of(record, slices, self.picture))
         self._runs.begin(record)

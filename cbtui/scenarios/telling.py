@@ -77,8 +77,7 @@ def _cancelled_by(scenario: Scenario) -> set[str]:
 
 def _lost_words(lost: Sequence[Story]) -> tuple[str, ...]:
     """What became of requests, in words from long to short."""
-    ends = [f"{story.label} {_LOST[story.finish_reason]} at step {story.ended}" for story in lost if story.finish_reason]
-    short = ", ".join(ends)
+    short = ", ".join(f"{s.label} {_LOST[s.finish_reason]} at step {s.ended}" for s in lost if s.finish_reason)
     return (f"{short}: what this caption tells of it did not happen", short)
 
 

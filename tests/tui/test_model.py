@@ -141,6 +141,19 @@ def test_marks_tell_offloads_cancels_settings_and_losses(rush: Rig) -> None:
     assert len(offloads) == rush.state.picture.counters.offloads
 
 
+def test_within_a_step_the_log_has_the_cause_before_what_it_made_possible() -> None:
+    rig = make_rig(host_blocks=0, max_requests_per_batch=2)
+    for name in "abcd":
+        rig.add(name, prompt(ord(name), 20), 100)
+    rig.step()
+    rig.configure(max_requests_per_batch=3)
+    rig.cancel("a")
+    step = rig.step().step
+    kinds = [entry.kind for entry in rig.state.log if entry.step == step]
+    assert kinds == ["setting", "cancelled", "admit", "admit"]
+    assert [mark.letter for mark in rig.state.marks if mark.step == step] == ["S", "X"]
+
+
 def test_rates_need_two_steps() -> None:
     rig = make_rig()
     rig.add("a", prompt(1, 40), 100)
