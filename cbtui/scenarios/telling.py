@@ -68,7 +68,8 @@ def _is_lost(scenario: Scenario, story: Story) -> bool:
 
 def _cancelled_by(scenario: Scenario) -> set[str]:
     """Requests whose cancellation belongs to the scenario: it cancels them, or waits for somebody to do so."""
-    whens = [item.when for item in (*scenario.parts, *scenario.commands, *scenario.captions)]
+    whens = [part.when for part in scenario.parts] + [command.when for command in scenario.commands]
+    whens += [caption.when for caption in scenario.captions]
     names = {command.target for command in scenario.commands if command.kind == "cancel"}
     names |= {when.of for when in whens if when.event == "cancelled"}
     members = scenario.members
