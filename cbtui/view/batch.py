@@ -75,11 +75,14 @@ def batch(scene: Scene, width: int, height: int) -> Panel:
     hits: list[Hit] = []
     if height >= 4:
         rows.append(_ruler(scene, width, gutter, scale))
-    tokens = sum(part.query for part in record.slices)
-    ran = PlanPreview(record.slices, record.decisions, record.limit, tokens)
-    row, row_hits = _plan_row(scene, record.step, width, gutter, ran, record.budget, room, planned=False)
-    hits += [Hit(len(rows), h.x0, h.x1, h.kind, h.value) for h in row_hits]
-    rows.append(row)
+    if _is_empty(record):
+        rows.append(_words_row(scene, "ran", record.step, width, gutter, ("nothing, commands only", "commands only", "")))
+    else:
+        tokens = sum(part.query for part in record.slices)
+        ran = PlanPreview(record.slices, record.decisions, record.limit, tokens)
+        row, row_hits = _plan_row(scene, record.step, width, gutter, ran, record.budget, room, planned=False)
+        hits += [Hit(len(rows), h.x0, h.x1, h.kind, h.value) for h in row_hits]
+        rows.append(row)
     if height > len(rows):
         plan = scene.preview
         if plan is not None and (plan.slices or plan.decisions):
@@ -91,6 +94,11 @@ def batch(scene: Scene, width: int, height: int) -> Panel:
     return Panel(rows[:height], [h for h in hits if h.y < height])
 
 
+def _is_empty(record: StepRecord) -> bool:
+    """Whether no plan was made: the step has neither a batch nor a limit of one, and says nothing about who waits."""
+    return not record.slices and not record.decisions
+
+
 def _head(scene: Scene, record: StepRecord, width: int, scale: Scale) -> Row:
     theme = scene.theme
     text, dim, strong = theme.style("text"), theme.style("muted"), theme.style("bright", bold=True)
@@ -100,6 +108,10 @@ def _head(scene: Scene, record: StepRecord, width: int, scale: Scale) -> Row:
         if width >= 100
         else f"{'' if record.step == scene.step else f'step {record.step}: '}{tokens} of {record.budget} tokens"
     )
+    if _is_empty(record):
+        never = not scene.picture.counters.prompt_tokens
+        words = "nothing was computed yet" if never else f"step {record.step} took commands only"
+        return heading(theme, width, "BATCH", [Part(((words, dim),), 1)], gap=2)
     limit = limit_name(scene, record.limit, record.decisions)
     if not record.limit:
         limit = f"none, {idle_reason(scene, record.decisions)}"
@@ -251,12 +263,6 @@ def _hatch(scene: Scene, row: RowBuilder, plan: PlanPreview, tokens: int, cells:
 
 
 def _unplanned(scene: Scene, width: int, gutter: int) -> Row:
-    theme = scene.theme
-    row = RowBuilder(width, theme.style("muted"))
-    row.put(" next ")
-    if gutter >= 10:
-        row.right(str(scene.step + 1), gutter - 7).put(" ")
-    row.put("--  ")
     if scene.preview is not None:
         wordings = ("nothing to compute, commands only", "commands only", "")
     elif scene.chrome.engine in STOPPED and not scene.is_past:
@@ -268,5 +274,14 @@ def _unplanned(scene: Scene, width: int, gutter: int) -> Row:
         wordings = ("not planned yet: p shows what it would do", "not planned yet", "")
     else:
         wordings = ("nothing to do until somebody comes", "nothing to do", "")
-    text = choose(wordings, row.left, "")
-    return row.put(text).done()
+    return _words_row(scene, "next", scene.step + 1, width, gutter, wordings)
+
+
+def _words_row(scene: Scene, name: str, step: int, width: int, gutter: int, wordings: Sequence[str]) -> Row:
+    """The row of a step without a plan: why there is none."""
+    row = RowBuilder(width, scene.theme.style("muted"))
+    row.put(f" {name:<4} ")
+    if gutter >= 10:
+        row.right(str(step), gutter - 7).put(" ")
+    row.put("--  ")
+    return row.put(choose(wordings, row.left, "")).done()

@@ -50,6 +50,23 @@ class TestSteps:
             assert f"step {before + 1}" in play.text.splitlines()[0]
             assert line_with(play, " next ").split()[1] == str(before + 2)
 
+    async def test_before_anything_was_computed_no_plan_is_told(self, tmp_path):
+        """Requests came while it is held: they wait, and no step has left any of them out."""
+        async with playing(tmp_path) as play:
+            await play.press("space")
+            await play.tick()
+            play.manager.add_request([1, 2, 3])
+            await play.tick()
+            assert "wait 1" in play.text.splitlines()[0]
+            assert "nothing was computed yet" in line_with(play, "BATCH") and "limit" not in line_with(play, "BATCH")
+            ran, planned = (next(line for line in play.text.splitlines() if line.startswith(f" {name} "))
+                            for name in ("ran", "next"))  # fmt: skip
+            assert "nothing, commands only" in ran and "waits" not in ran
+            assert "A" in planned and planned.split()[1] == str(play.app.session.state.step + 1)
+            await play.press("full_stop")
+            await play.tick(1)
+            assert "ran 3 of" in line_with(play, "BATCH")
+
     async def test_the_log_says_who_came_in_a_step_of_commands(self, tmp_path):
         async with playing(tmp_path) as play:
             play.manager.hold()
