@@ -12,7 +12,9 @@ PAUSE = 30.0
 """Seconds between two steps that are a pause and not a pace."""
 
 ENOUGH = 0.5
-"""Seconds that are worth a rate: over fewer of them it is a matter of chance."""
+"""Seconds that are worth a rate. Over fewer of them, and few steps, it is a matter of chance."""
+ENOUGH_STEPS = 16
+"""Steps that are worth a rate in whatever time."""
 
 SERIES = ("tokens", "budget", "used", "cached", "host", "queue", "running", "prefill", "output", "out", "back")
 
@@ -106,7 +108,8 @@ class Series:
         while first > earliest and end - self.time[first - 1] <= window:
             first -= 1
         seconds = end - self.time[first]
-        if first < earliest or seconds < ENOUGH or end - self.time[last - 1] >= PAUSE:
+        few = seconds < ENOUGH and last - first < ENOUGH_STEPS
+        if first < earliest or seconds <= 0 or few or end - self.time[last - 1] >= PAUSE:
             return None
         made = self.columns["output"][first:last]
         tokens = sum(made) + made.count(-1)  # steps that were missed stand for nothing

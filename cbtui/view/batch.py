@@ -76,7 +76,8 @@ def batch(scene: Scene, width: int, height: int) -> Panel:
     if height >= 4:
         rows.append(_ruler(scene, width, gutter, scale))
     if _is_empty(record):
-        rows.append(_words_row(scene, "ran", record.step, width, gutter, ("nothing, commands only", "commands only", "")))
+        wordings = ("nothing, commands only", "commands only", "")
+        rows.append(_words_row(scene, "ran", record.step, width, gutter, wordings))
     else:
         tokens = sum(part.query for part in record.slices)
         ran = PlanPreview(record.slices, record.decisions, record.limit, tokens)

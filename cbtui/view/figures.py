@@ -6,7 +6,7 @@ from statistics import median
 from cbtui.glossary import TERMS
 from cbtui.picture import Live
 from cbtui.sentences import count, percent, seconds
-from cbtui.series import ENOUGH
+from cbtui.series import ENOUGH, ENOUGH_STEPS
 from cbtui.stories import Story
 from cbtui.view.cells import Row, RowBuilder, blank, choose, wrap
 from cbtui.view.scene import Scene
@@ -54,7 +54,7 @@ def _step(scene: Scene) -> Figure:
 def _rates(scene: Scene) -> tuple[Figure, Figure]:
     stretch = None if scene.idle else scene.state.stretch(scene.step, scene.chrome.rate)
     if stretch is None:
-        few = f"less than {ENOUGH:g} s of steps are known since the start, a pause or another pace"
+        few = f"fewer than {ENOUGH_STEPS} steps in less than {ENOUGH:g} s since the start, a pause or another pace"
         why = "nobody is there" if scene.idle else few
         return (Figure("pace", "steps/s", "--", TERMS["steps/s"], (why,)),
                 Figure("tok/s", "tok/s", "--", TERMS["tok/s"], (why,)))  # fmt: skip

@@ -206,8 +206,19 @@ class TestPace:
             measured = 3 <= number < 10 or number in (15, 19, 20, 21, 22, 23)
             assert (steps is not None) == measured == (tokens is not None), number
             words = " ".join(line for figure in figures(Scene.of(rig.state, Chrome(), LOOK)) for line in figure.sums)
-            assert ("less than 0.5 s of steps are known" in words) != measured
+            assert ("fewer than 16 steps in less than 0.5 s" in words) != measured
             assert steps is None or steps == pytest.approx(5.0)
+
+    def test_many_steps_in_a_short_time_are_enough(self):
+        rig = make_rig(host_blocks=0)
+        rig.add("a", prompt(0, 20), 60)
+        for number in range(30):
+            began = rig.now
+            rig.step()
+            rig.now = began + 0.002
+            steps, _ = rig.state.rates()
+            assert (steps is None) == (number < 16), number
+        assert steps == pytest.approx(500)
 
     def test_a_step_that_began_late_does_not_make_the_rate_greater(self):
         rig = make_rig(host_blocks=0)
