@@ -32,7 +32,7 @@ def forecast_words(scene: Scene, found: "Forecast | str") -> list[Words]:
         why = f", because it {wordings[1]}" if not _needs_it(wordings[1]) else f", because {wordings[1]}"
     alone = ""
     if found.step is not None and found.early:
-        alone = " (adding it may take a step number of its own)"
+        alone = f" (adding it may be step {found.step - found.steps})"
     elif scene.chrome.engine == "held":
         own = f": adding it is step {found.step - found.steps}" if found.step is not None else ""
         alone = f" (the engine is paused{own})"

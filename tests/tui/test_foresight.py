@@ -1,5 +1,7 @@
 """The add dialog says when a request would start, the configuration editor what a change would do."""
 
+from dataclasses import replace
+
 import pytest
 from textual.widgets import Input
 
@@ -64,6 +66,25 @@ async def test_the_forecast_of_a_held_engine_counts_the_add(tmp_path, rows):
                 await play.tick(1)
             story = next(s for s in play.app.session.state.stories.values() if s.label == label)
             assert story.started == step
+
+
+async def test_in_slow_motion_both_numbers_are_said(tmp_path):
+    """Far from the next step adding has a number of its own, shortly before it not: nobody knows when enter comes."""
+    async with playing(tmp_path) as play:
+        await play.add(1, tokens=40)
+        forecast = play.manager.forecast
+
+        def slow(*args, **wanted):
+            found = forecast(*args, **wanted)
+            return replace(found, step=found.step + 1, early=1)
+
+        play.manager.forecast = slow
+        await play.press("a")
+        await play.type("rain")
+        await play.tick()
+        shown = str(play.app.screen.query_one("#forecast").render())
+        step = play.app.session.state.step + 1
+        assert f"would start at step {step} or {step + 1}, the next step (adding it may be step {step})" in shown
 
 
 async def test_the_forecast_is_renewed_with_each_step_that_can_be_read(tmp_path):
