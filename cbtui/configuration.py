@@ -1,6 +1,6 @@
 """The configuration as the editor shows it: fields as text, what an edit would mean, and whether it is allowed."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -108,14 +108,19 @@ def limits_of(name: str) -> str:
     return f"it must be {rule.range}; {rule.advice}".replace("None", AUTO)
 
 
+Plan = Callable[[Mapping[str, Any]], ResolvedConfig]
+"""What a new engine with some fields changed would have; raises ConfigError when it would not fit."""
+
+
 def judge(
-    texts: Mapping[str, str], config: ResolvedConfig, built: ResolvedConfig
+    texts: Mapping[str, str], config: ResolvedConfig, built: ResolvedConfig, plan: Plan
 ) -> tuple[ConfigChange, tuple[ConfigField, ...]]:
     """What the texts of the editor ask for.
 
     Args:
         texts: field name -> what stands in its input.
         config: what runs now. built: what the buffers were made for.
+        plan: asked about a restart.
 
     Returns:
         The change, without the fields in error, and every editable field with its effect and error.
@@ -130,6 +135,8 @@ def judge(
             row = _judge_one(row, config, built, now, later)
         fields.append(row)
     _judge_together(fields, config, now, later)
+    if later and not any(row.error for row in fields):
+        _judge_restart(fields, now, later, plan)
     return ConfigChange(now, later), tuple(fields)
 
 
@@ -165,8 +172,40 @@ def _judge_together(
         return
     name = "max_requests_per_batch" if "max_requests_per_batch" in {**now, **later} else "max_batch_tokens"
     error = f"{rows} rows: every row needs at least one of the {tokens} batch tokens"
-    for index, row in enumerate(fields):
-        if row.name == name:
-            fields[index] = replace(row, effect="refused", error=error)
+    _replace(fields, name, effect="refused", error=error)
     now.pop(name, None)
     later.pop(name, None)
+
+
+def _judge_restart(fields: list[ConfigField], now: dict[str, Any], later: dict[str, Any], plan: Plan) -> None:
+    """What does not fit is refused with the engine's sentence, what it would make something else of is noted."""
+    try:
+        planned = dict(plan({**now, **later}).items())
+    except ConfigError as error:
+        name = _too_much(now, later, plan)
+        later.pop(name)
+        _replace(fields, name, effect="refused", error=str(error))
+        return
+    for name, value in later.items():
+        decided = planned[name]
+        if decided.value != value and decided.reason != "user":
+            shown = decided.reason if value is not None else f"{write(decided.value)}: {decided.reason}"
+            _replace(fields, name, note=shown)
+
+
+def _too_much(now: Mapping[str, Any], later: Mapping[str, Any], plan: Plan) -> str:
+    """The field without which the others would fit, else the first."""
+    for name in later:
+        others = {**now, **{other: value for other, value in later.items() if other != name}}
+        try:
+            plan(others)
+        except ConfigError:
+            continue
+        return name
+    return next(iter(later))
+
+
+def _replace(fields: list[ConfigField], name: str, **changed: Any) -> None:
+    for index, row in enumerate(fields):
+        if row.name == name:
+            fields[index] = replace(row, **changed)

@@ -72,7 +72,8 @@ class Inquiry:
             fields, place = self._app.chrome.config, self._app.chrome.config_cursor
             chosen = fields[place].name if self._app.chrome.mode == CONFIG and place < len(fields) else ""
             built, unfinished = self._app.session.built, lambda: self._app.unfinished
-            dialog = ConfigDialog(self._app.look, status.config, built, unfinished, self._rehearse, chosen)
+            plan = self._app.session.plan_restart
+            dialog = ConfigDialog(self._app.look, status.config, built, unfinished, self._rehearse, plan, chosen)
             self._app.push_screen(dialog, self._app.session.apply_config)
 
     def _rehearse(self, change: ConfigChange, answer: Callable[[Sequence[Words]], None]) -> None:

@@ -18,6 +18,7 @@ from cbtui.loader import Loader, Made, Post, Wanted
 from cbtui.model import MonitorState
 from cbtui.view.chrome import Loading
 from cbtui.work import ThreadWorker, Worker
+from engine.core.errors import ConfigError
 
 __all__ = ["LaunchOptions", "Notice", "RequestSpec", "Session"]
 
@@ -193,6 +194,12 @@ class Session(EngineCommands):
             self._stopper.submit(lambda: _end(manager, **how))
 
     # ---- configuration
+
+    def plan_restart(self, fields: Mapping[str, Any]) -> Any:
+        """The configuration a restart with these fields changed would have. Raises ConfigError: it would not fit."""
+        if self.manager is None:
+            raise ConfigError("no engine is running")
+        return self.manager.plan_restart(**fields)
 
     def apply_config(self, wanted: ConfigChange | None) -> None:
         """Sends what changes between two steps, and makes a new engine for the rest. None changes nothing."""

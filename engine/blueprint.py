@@ -8,12 +8,13 @@ from typing import Any
 from engine.core.config import ContinuousBatchingConfig, ResolvedConfig, resolve
 from engine.core.errors import ConfigError, RequestError
 from engine.core.groups import group_layers
-from engine.core.layout import CacheLayout
+from engine.core.layout import CacheLayout, LayerGroup
 from engine.core.request import Request
 from engine.core.scheduler import Scheduler
 from engine.core.sizing import Facts
 from engine.generation import request_defaults
 from engine.requests import Limits, RequestBuilder
+from engine.split import is_split
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,7 @@ class Blueprint:
         tokenizer: or None.
         notices: sentences a person should read once; they were given as warnings too.
         make_runner: builds the runner of the model on the cache it is given, or on a new one for None.
+        wanted: what was asked for. facts_without: facts as they are now, as if the engine of this blueprint were gone.
     """
 
     config: ResolvedConfig
@@ -35,6 +37,8 @@ class Blueprint:
     tokenizer: Any
     notices: tuple[str, ...]
     make_runner: Callable[[Any], Any]
+    wanted: ContinuousBatchingConfig
+    facts_without: Callable[[], Facts]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +77,7 @@ def draw(
     wanted = _config_of(config, generation_config)
     defaults, notices = request_defaults(generation_config, drop_unsupported=wanted.drop_unsupported_processors)
     make_runner: Callable[[ResolvedConfig, CacheLayout, Any], Any]
+    measures = facts is None and not is_split(model)  # the ranks of a split model were asked once, all together
     if facts is None:
         from engine.attach import attach
 
@@ -81,14 +86,7 @@ def draw(
         make_runner = _no_model
     facts = replace(_with_hints(facts, hints, defaults), compile_fallback=_compile_config(generation_config))
     resolved = resolve(wanted, facts)
-    groups = group_layers(facts.windows)
-    layout = CacheLayout(
-        page_size=resolved.page_size.value,
-        groups=groups,
-        num_blocks=resolved.num_blocks.value * len(groups),
-        host_blocks=resolved.host_blocks.value,
-        block_bytes=resolved.block_bytes.value,
-    )
+    layout = layout_of(resolved, group_layers(facts.windows))
     limits = Limits(facts.vocab_size, facts.max_positions, _pool_tokens(layout, resolved))
     builder = RequestBuilder(
         limits,
@@ -101,7 +99,30 @@ def draw(
     notices += resolved.notices
     for notice in notices:
         warnings.warn(notice, UserWarning, stacklevel=3)
-    return Blueprint(resolved, layout, builder, tokenizer, notices, lambda store: make_runner(resolved, layout, store))
+    known = facts
+
+    def facts_without() -> Facts:
+        if not measures:
+            return known
+        from engine.memory import without
+
+        return without(known, resolved, model.device)
+
+    def runner_on(store: Any) -> Any:
+        return make_runner(resolved, layout, store)
+
+    return Blueprint(resolved, layout, builder, tokenizer, notices, runner_on, wanted, facts_without)
+
+
+def layout_of(config: ResolvedConfig, groups: tuple[LayerGroup, ...]) -> CacheLayout:
+    """The shape of the cache of an engine with this configuration."""
+    return CacheLayout(
+        page_size=config.page_size.value,
+        groups=groups,
+        num_blocks=config.num_blocks.value * len(groups),
+        host_blocks=config.host_blocks.value,
+        block_bytes=config.block_bytes.value,
+    )
 
 
 def _config_of(config: Any, generation_config: Any) -> ContinuousBatchingConfig:

@@ -144,12 +144,22 @@ class ControlPlane:
             An ``engine.core.rehearsal.Rehearsal``.
 
         Raises:
-            ConfigError: unknown, out of range, or left to the machine to decide.
+            ConfigError: unknown, out of range, or more than fits.
             TimeoutError: a step takes longer than ``timeout`` seconds.
         """
         from engine.foresight import foresee_config
 
         return foresee_config(self._worker, timeout, fields)
+
+    def plan_restart(self, **fields: Any) -> ResolvedConfig:
+        """The configuration a new engine in place of this one would have, with some fields changed. Nothing is built.
+
+        Raises:
+            ConfigError: unknown, out of range, or more than fits into the memory that would be free then.
+        """
+        from engine.foresight import plan_restart
+
+        return plan_restart(self._worker.engine, fields)
 
     @property
     def config(self) -> ResolvedConfig:

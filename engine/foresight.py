@@ -4,11 +4,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from engine.core.config import CHANGEABLE, change
-from engine.core.errors import ConfigError
+from engine.blueprint import layout_of
+from engine.core.config import CHANGEABLE, change, resolve
 from engine.core.forecast import FARTHEST_PLACE
-from engine.core.layout import SchedulerSettings
-from engine.core.rehearsal import Forecast, Rehearsal, forecast, layout_with, rehearse
+from engine.core.options import check_field
+from engine.core.rehearsal import Forecast, Rehearsal, forecast, rehearse
+from engine.core.resolved import ResolvedConfig
 from engine.core.scheduler import Scheduler
 from engine.loop import Engine
 from engine.thread import SOON
@@ -16,12 +17,6 @@ from engine.worker import Worker
 
 PROBE = "\0forecast"
 """Id of a request that is never queued."""
-SETTING_OF = {
-    "scheduler_type": "policy", "max_batch_tokens": "max_batch_tokens", "safety_margin": "safety_margin",
-    "max_requests_per_batch": "max_requests_per_batch", "allow_block_sharing": "allow_block_sharing",
-    "skip_limit": "skip_limit", "max_steps_without_decode": "max_steps_without_decode",
-}  # fmt: skip
-"""Configuration field -> what the scheduler calls it."""
 
 
 def foresee_request(worker: Worker, prompt: Any, timeout: float | None, wanted: Mapping[str, Any]) -> Forecast:
@@ -35,16 +30,34 @@ def foresee_request(worker: Worker, prompt: Any, timeout: float | None, wanted: 
 def foresee_config(worker: Worker, timeout: float | None, fields: Mapping[str, Any]) -> Rehearsal:
     """See ``ContinuousBatchingManager.rehearse``."""
     engine = worker.engine
-    now, later = _sorted(engine, fields)
-    changed = change(engine.config, engine.blueprint.config, **now)
-    settings = changed.scheduler_settings()
-    twin, queued = worker.ask(lambda: _copy(engine), timeout)
-    if not later:
+    if not needs_restart(engine, fields):
+        settings = change(engine.config, engine.blueprint.config, **fields).scheduler_settings()
+        twin, queued = worker.ask(lambda: _copy(engine), timeout)
         return rehearse(twin, settings, None, queued)
-    undecided = [name for name, value in later.items() if value is None]
-    if undecided:
-        raise ConfigError(f"{', '.join(undecided)}: the machine decides at the restart, nothing can be said before")
-    return rehearse(twin, _with(settings, later), layout_with(twin.layout, later), queued)
+    planned = plan_restart(engine, fields)
+    twin, queued = worker.ask(lambda: _copy(engine), timeout)
+    return rehearse(twin, planned.scheduler_settings(), layout_of(planned, twin.layout.groups), queued)
+
+
+def needs_restart(engine: Engine, fields: Mapping[str, Any]) -> bool:
+    """Whether some of these fields cannot change between two steps, or not so far."""
+    for name, value in fields.items():
+        if name not in CHANGEABLE:
+            return True
+        if name in ("max_batch_tokens", "max_requests_per_batch") and value is not None:
+            if value > getattr(engine.blueprint.config, name).value:
+                return True
+    return False
+
+
+def plan_restart(engine: Engine, fields: Mapping[str, Any]) -> ResolvedConfig:
+    """See ``ContinuousBatchingManager.plan_restart``."""
+    for name, value in fields.items():
+        check_field(name, value)
+    blueprint = engine.blueprint
+    now, built = dict(engine.config.items()), dict(blueprint.config.items())
+    changed = {name: now[name].value for name in CHANGEABLE if now[name].value != built[name].value}
+    return resolve(replace(blueprint.wanted, **{**changed, **fields}), blueprint.facts_without())
 
 
 def _copy(engine: Engine) -> tuple[Scheduler, int]:
@@ -64,19 +77,3 @@ def _numbers(engine: Engine) -> tuple[int, int]:
     if not far or (not engine.has_work and pace.delay(engine.clock()) <= SOON):
         return 0, 0
     return 0, 1
-
-
-def _sorted(engine: Engine, fields: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Fields that take effect between two steps, and those that need a new engine."""
-    now: dict[str, Any] = {}
-    later: dict[str, Any] = {}
-    for name, value in fields.items():
-        built = getattr(engine.blueprint.config, name).value if name in SETTING_OF else None
-        grows = name in ("max_batch_tokens", "max_requests_per_batch") and value is not None and value > built
-        (later if grows or name not in CHANGEABLE else now)[name] = value
-    return now, later
-
-
-def _with(settings: SchedulerSettings, fields: Mapping[str, Any]) -> SchedulerSettings:
-    known = {SETTING_OF[name]: value for name, value in fields.items() if name in SETTING_OF}
-    return replace(settings, **known)

@@ -1,10 +1,12 @@
 """The impure half of sizing: asks the system, the device and the model, and returns plain facts."""
 
+from dataclasses import replace
 from typing import Any
 
 import psutil
 import torch
 
+from engine.core.resolved import ResolvedConfig
 from engine.core.sizing import Facts
 from engine.run.facts import ModelFacts, inspect_model
 
@@ -44,6 +46,25 @@ def probe(model: Any, backend: str, model_facts: ModelFacts | None = None, **mor
         host_free_bytes=host.available,
         has_graphs=on_gpu,
         **more,
+    )
+
+
+def without(facts: Facts, engine: ResolvedConfig, device: torch.device) -> Facts:
+    """The same facts with the memory that is free now, and with what an engine holds, as if it were gone already.
+
+    Args:
+        facts: about the model and the machine, at whatever time.
+        engine: the configuration it was built with.
+        device: where its cache is.
+    """
+    host = psutil.virtual_memory()
+    free, total = _device_memory(device, host)
+    pool = engine.host_blocks.value * engine.block_bytes.value
+    shared = device.type in ("cpu", "mps")
+    back = engine.demand.total + (pool if shared else 0)
+    host_back = pool + (engine.demand.kv if shared else 0)
+    return replace(
+        facts, free_bytes=min(total, free + back), host_free_bytes=min(host.total, host.available + host_back)
     )
 
 

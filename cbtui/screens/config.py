@@ -9,7 +9,7 @@ from textual.containers import Horizontal
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
-from cbtui.configuration import EDITABLE, RESTART, ConfigChange, config_fields, judge
+from cbtui.configuration import EDITABLE, RESTART, ConfigChange, Plan, config_fields, judge
 from cbtui.screens.base import COLUMN_WIDTH, Dialog
 from cbtui.screens.fields import Press, Switcher
 from cbtui.screens.inorder import Field
@@ -51,6 +51,7 @@ class ConfigDialog(Dialog[ConfigChange]):
         config: what runs now. built: what the buffers were made for.
         unfinished: how many requests have not ended now.
         rehearse: tries a change on a copy of the scheduler.
+        plan: says what a new engine would have, or why it would not fit.
         chosen: the field the cursor begins on; another than the editable ones means the first of these.
     """
 
@@ -68,10 +69,11 @@ class ConfigDialog(Dialog[ConfigChange]):
         built: Any,
         unfinished: Callable[[], int],
         rehearse: Rehearse,
+        plan: Plan,
         chosen: str = "",
     ) -> None:
         super().__init__(theme)
-        self._rehearse = rehearse
+        self._rehearse, self._plan = rehearse, plan
         self._rehearsed: ConfigChange | None = None
         self._config, self._built, self._unfinished, self._chosen = config, built, unfinished, chosen
 
@@ -148,7 +150,7 @@ class ConfigDialog(Dialog[ConfigChange]):
 
     def _judged(self) -> tuple[ConfigChange, tuple[ConfigField, ...]]:
         texts = {field.id: field.value for field in self.query(Input) if field.id is not None}
-        return judge(texts, self._config, self._built)
+        return judge(texts, self._config, self._built, self._plan)
 
     def _show_row(self, row: ConfigField) -> None:
         sign, role = (" ", "text")

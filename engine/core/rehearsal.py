@@ -1,8 +1,7 @@
 """What would happen if: a request added, settings changed, a new engine. Dry runs of the real scheduler on copies."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from engine.core.dryrun import run_ahead
 from engine.core.errors import RequestError, Stalled
@@ -15,7 +14,6 @@ from engine.core.walk import PLANNED
 if TYPE_CHECKING:
     from engine.core.scheduler import Scheduler
 
-GIB = 1024**3
 NOBODY = -1
 """Key of no sequence: run ahead until all have ended."""
 
@@ -165,22 +163,3 @@ def _steps_to_the_end(scheduler: "Scheduler") -> int | None:
     if scheduler.has_work:
         return None
     return ahead.ended[-1][1] - start if ahead.ended else 0
-
-
-def layout_with(layout: CacheLayout, fields: Mapping[str, Any]) -> CacheLayout | None:
-    """The layout of a new engine with some configuration fields changed; None when the machine decides one of them.
-
-    Args:
-        fields: of ``page_size`` (tokens), ``num_blocks`` (whole-model blocks) and ``cpu_offload_space`` (GiB); others
-            change no layout.
-    """
-    if any(fields.get(name, 0) is None for name in ("page_size", "num_blocks", "cpu_offload_space")):
-        return None
-    page = fields.get("page_size", layout.page_size)
-    block_bytes = layout.block_bytes * page // layout.page_size
-    blocks = fields["num_blocks"] * len(layout.groups) if "num_blocks" in fields else layout.num_blocks
-    space = fields["cpu_offload_space"] * GIB if "cpu_offload_space" in fields else (
-        layout.host_blocks * layout.block_bytes
-    )  # fmt: skip
-    host = int(space // block_bytes) if block_bytes else 0
-    return replace(layout, page_size=page, num_blocks=blocks, host_blocks=host, block_bytes=block_bytes)

@@ -7,7 +7,7 @@ import pytest
 from engine.core.errors import RequestError
 from engine.core.forecast import FARTHEST_PLACE
 from engine.core.observe import Verdict
-from engine.core.rehearsal import forecast, layout_with, rehearse
+from engine.core.rehearsal import forecast, rehearse
 from engine.core.scheduler import Scheduler
 from tests.core.drive import ask, build, finish, plan, step
 from tests.core.test_forecast import crowded, happens
@@ -90,19 +90,8 @@ def test_the_next_step_is_as_rehearsed(change) -> None:
 
 def test_a_new_engine_begins_with_everybody() -> None:
     scheduler = crowded()
-    layout = layout_with(scheduler.layout, {"num_blocks": 10})
-    assert layout is not None and layout.num_blocks == 10
+    layout = replace(scheduler.layout, num_blocks=10)
     found = rehearse(scheduler.copy(FARTHEST_PLACE), scheduler.settings, layout, 0)
     assert found.anew and found.after.blocks == 10 and found.before.blocks == 20
     assert found.after.refused == ("c",), "40 tokens never fit into 10 blocks of 4"
     assert found.after.rows + len(found.after.waiting) == 3
-
-
-def test_a_layout_follows_page_size_and_offload_space() -> None:
-    layout = replace(crowded().layout, block_bytes=1 << 20, host_blocks=6)
-    doubled = layout_with(layout, {"page_size": 8})
-    assert doubled is not None
-    assert (doubled.page_size, doubled.block_bytes, doubled.host_blocks) == (8, 2 << 20, 3)
-    more = layout_with(layout, {"cpu_offload_space": 1.0})
-    assert more is not None and more.host_blocks == 1024
-    assert layout_with(layout, {"num_blocks": None}) is None

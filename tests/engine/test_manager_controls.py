@@ -201,5 +201,28 @@ class TestForesight:
         assert not found.anew and manager.config == before
         more = manager.rehearse(max_batch_tokens=500, num_blocks=30, page_size=8)
         assert more.anew and (more.after.budget, more.after.blocks) == (500, 30)
-        with pytest.raises(ConfigError, match="num_blocks: the machine decides"):
-            manager.rehearse(num_blocks=None)
+        decided = manager.plan_restart(num_blocks=None)
+        assert manager.rehearse(num_blocks=None).after.blocks == decided.num_blocks.value != 16
+        few = manager.rehearse(num_blocks=3)
+        assert few.after.max_rows == 3, "as the new engine would: a row needs a block"
+
+    def test_a_restart_that_would_not_fit_is_refused_with_the_sum(self, start):
+        manager = start(num_blocks=16)
+        for fields in (
+            {"num_blocks": 10**9},
+            {"page_size": 10**10},
+            {"max_batch_tokens": 10**10},
+            {"max_batch_tokens": 10**10, "max_requests_per_batch": 10**10, "skip_limit": 1},
+        ):
+            for ask in (manager.plan_restart, manager.rehearse):
+                with pytest.raises(ConfigError, match=r"does not fit: KV cache .* may be used .*; lower num_blocks"):
+                    ask(**fields)
+        with pytest.raises(ConfigError, match="skip_limit=-1 is not allowed"):
+            manager.plan_restart(skip_limit=-1, num_blocks=4)
+
+    def test_a_restart_keeps_what_was_changed_meanwhile(self, start):
+        manager = start(num_blocks=16)
+        manager.set_config(skip_limit=3, max_requests_per_batch=2)
+        manager.snapshot()
+        planned = manager.plan_restart(num_blocks=20)
+        assert (planned.num_blocks.value, planned.skip_limit.value, planned.max_requests_per_batch.value) == (20, 3, 2)

@@ -1,10 +1,12 @@
 """Facts asked from the machine and the model, and what an engine is built from."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from transformers import GenerationConfig
 
-from engine import ConfigError
+from engine import ConfigError, memory
 from engine.blueprint import WorkloadHints, draw
 from engine.core.options import ContinuousBatchingConfig
 from engine.memory import probe
@@ -26,6 +28,18 @@ class TestProbe:
 
     def test_cache_elements_have_the_size_of_the_weights(self):
         assert probe(tiny_model("llama").to(torch.bfloat16), "sdpa").item_bytes == 2
+
+    def test_what_an_engine_holds_counts_as_free_for_the_one_in_its_place(self, monkeypatch):
+        drawn = fake_blueprint(num_blocks=10, cpu_offload_space=0.01)
+        held, pool = drawn.config.demand, drawn.config.host_blocks.value * drawn.config.block_bytes.value
+        assert pool > 0
+        for available, most in ((1 << 30, 8 << 30), ((8 << 30) - 1, 8 << 30)):
+            machine = SimpleNamespace(available=available, total=most)
+            monkeypatch.setattr(memory.psutil, "virtual_memory", lambda machine=machine: machine)
+            facts = memory.without(fake_facts(), drawn.config, torch.device("cpu"))
+            assert facts.free_bytes == min(most, available + held.total + pool)
+            assert facts.host_free_bytes == min(most, available + held.kv + pool)
+            assert facts.weight_bytes == fake_facts().weight_bytes
 
 
 class TestBlueprint:

@@ -8,16 +8,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from engine.blueprint import layout_of
 from engine.core.config import CHANGEABLE, ResolvedConfig, change, resolve
 from engine.core.counters import Spans
 from engine.core.errors import EngineError, RequestError
 from engine.core.groups import group_layers
 from engine.core.invariants import check
-from engine.core.layout import CacheLayout
 from engine.core.observe import CommandAck, Keyframe, PlanPreview
 from engine.core.options import ContinuousBatchingConfig
 from engine.core.plan import StepResult
-from engine.core.rehearsal import forecast, layout_with, rehearse
+from engine.core.rehearsal import forecast, rehearse
 from engine.core.request import FinishReason, Request, SamplingParams
 from engine.core.scheduler import Scheduler
 from engine.core.tap import Tap
@@ -42,12 +42,9 @@ class FakeManager:
     def __init__(self, clock: Callable[[], float], windows: tuple[int | None, ...] = (None,), **config: Any) -> None:
         wanted = {"page_size": 4, "num_blocks": 48, "max_batch_tokens": 24, "max_requests_per_batch": 8, **config}
         facts = replace(FACTS, windows=windows)
+        self._wanted, self._facts = wanted, facts
         self.config = resolve(ContinuousBatchingConfig(**wanted), facts)
-        groups = group_layers(windows)
-        layout = CacheLayout(
-            self.config.page_size.value, groups, self.config.num_blocks.value * len(groups),
-            self.config.host_blocks.value, self.config.block_bytes.value,
-        )  # fmt: skip
+        layout = layout_of(self.config, group_layers(windows))
         self.clock = clock
         self.scheduler = Scheduler(layout, self.config.scheduler_settings())
         self.scheduler.observe(True)
@@ -167,10 +164,15 @@ class FakeManager:
         return replace(found, step=found.step + 1) if own else found
 
     def rehearse(self, **fields: Any) -> Any:
-        later = {name: value for name, value in fields.items() if name not in CHANGEABLE}
-        wanted = change(self.status.config, self.config, **{n: v for n, v in fields.items() if n not in later})
-        layout = layout_with(self.scheduler.layout, later) if later else None
-        return rehearse(self.scheduler.copy(256), wanted.scheduler_settings(), layout, len(self.scheduler.waiting))
+        twin, queued = self.scheduler.copy(256), len(self.scheduler.waiting)
+        if all(name in CHANGEABLE for name in fields):
+            wanted = change(self.status.config, self.config, **fields)
+            return rehearse(twin, wanted.scheduler_settings(), None, queued)
+        planned = self.plan_restart(**fields)
+        return rehearse(twin, planned.scheduler_settings(), layout_of(planned, twin.layout.groups), queued)
+
+    def plan_restart(self, **fields: Any) -> ResolvedConfig:
+        return resolve(ContinuousBatchingConfig(**{**self._wanted, **fields}), self._facts)
 
     def continue_after(self, other: "FakeManager") -> None:
         self._step = self.scheduler.state.step = other.scheduler.state.step + 1

@@ -7,6 +7,7 @@ from textual.widgets import Input
 
 from cbtui.screens.fields import Press
 from cbtui.screens.renewal import LONGEST, READABLE, Renewal
+from engine.core.errors import ConfigError
 from tests.tui.stage import playing, rendered
 
 
@@ -161,7 +162,44 @@ async def test_the_editor_rehearses_a_restart_and_says_what_cannot_be_told(tmp_p
         await play.tick()
         assert "the first step of the new engine" in rendered(play)
         assert "never fits: A" in " ".join(rendered(play).split())
+        play.app.screen.query_one("#num_blocks", Input).value = "auto"
+        await play.pilot.pause()
+        await play.tick()
+        planned = play.manager.plan_restart(num_blocks=None).num_blocks.value
+        assert f"of {planned} used" in rendered(play) and play.app.screen.query_one("#again", Press).on
         play.app.screen.query_one("#num_blocks", Input).value = "x"
         await play.pilot.pause()
         await play.tick()
         assert "DRY RUN" not in rendered(play) and not play.app.screen.query_one("#again", Press).on
+
+
+@pytest.mark.parametrize("field", ["num_blocks", "max_batch_tokens", "page_size"])
+async def test_a_restart_that_cannot_fit_is_refused_in_the_editor(tmp_path, field):
+    async with playing(tmp_path, max_requests_per_batch=1) as play:
+        await play.add(1, tokens=20)
+        await play.press("comma")
+        screen = play.app.screen
+        screen.query_one(f"#{field}", Input).value = "9999999999"
+        screen.query_one("#cpu_offload_space", Input).value = "0.001"
+        await play.pilot.pause()
+        await play.tick()
+        error = " ".join(str(screen.query_one(f"#{field}-error").render()).split())
+        with pytest.raises(ConfigError) as refused:
+            play.manager.plan_restart(**{field: 9999999999})
+        assert "does not fit: KV cache" in error and error == str(refused.value)
+        assert not str(screen.query_one("#cpu_offload_space-error").render()), "the one that fits is not blamed"
+        assert not screen.query_one("#again", Press).on and "nothing applied: 1 refused" in rendered(play)
+        await play.press("enter")
+        assert play.app.screen is screen and screen.focused.id == field and len(play.stage.managers) == 1
+        screen.query_one(f"#{field}", Input).value = "16"
+        await play.pilot.pause()
+        assert screen.query_one("#again", Press).on
+
+
+async def test_the_editor_notes_what_the_engine_would_make_of_a_value(tmp_path):
+    async with playing(tmp_path) as play:
+        await play.press("comma")
+        play.app.screen.query_one("#cpu_offload_space", Input).value = "1000"
+        await play.pilot.pause()
+        reason = play.manager.plan_restart(cpu_offload_space=1000.0).cpu_offload_space.reason
+        assert "more could never be used" in reason and reason in rendered(play)
