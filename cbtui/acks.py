@@ -1,6 +1,6 @@
 """What became of a command, as a sentence."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from cbtui.text import unnamed
 from engine.core.observe import CommandAck
@@ -20,6 +20,8 @@ DONE = {
     "hard_stop": "everything was stopped at step {step}",
     "clear_prefix_cache": "the prefix cache was cleared at step {step}",
 }
+_WRITTEN = {"True": "on", "False": "off", "None": "auto"}
+"""Values as a person writes them."""
 
 
 def told(
@@ -35,9 +37,17 @@ def told(
         reason = unnamed(ack.detail)
         return f"{what} refused: {reason}"
     detail = named(ack.detail)
+    if ack.kind == "config":
+        return settings_told([ack], step)
     if ack.kind == "pause":
         return f"paused: {detail}" if detail else f"paused at step {step}"
     return _done(ack, step, name_of) + (f", {detail}" if detail else "")
+
+
+def settings_told(acks: Sequence[CommandAck], step: int) -> str:
+    """Settings that were taken at the start of one step, with their values; of one set twice the last."""
+    values = {ack.target: _WRITTEN.get(ack.detail, ack.detail) for ack in acks}
+    return f"from step {step}: " + ", ".join(f"{name} is {value}" for name, value in values.items())
 
 
 def _done(ack: CommandAck, step: int, name_of: Callable[[str], str]) -> str:
@@ -52,8 +62,6 @@ def _done(ack: CommandAck, step: int, name_of: Callable[[str], str]) -> str:
         return f"{pace_words(None if target == 'None' else float(target))} from step {step}"
     if kind == "cancel":
         return f"{name_of(target)} was cancelled at step {step}"
-    if kind == "config":
-        return f"{target} has its new value from step {step}"
     return DONE.get(kind, f"{kind.replace('_', ' ')}: done at step {{step}}").format(step=step)
 
 

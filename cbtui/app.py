@@ -105,7 +105,7 @@ class MonitorApp(App[int], inherit_bindings=False):
         try:
             self.keys = keymap(self.store.settings.keymap)
         except ValueError as error:
-            self.session.say(f"the keymap in the settings is not used: {error}", "error")
+            self.session.say(f"the keymap in the settings is not used: {error}", "error", again=True)
             return
         self.set_keymap({name: ",".join(keys) for name, keys in self.keys.items()})
 
@@ -129,7 +129,7 @@ class MonitorApp(App[int], inherit_bindings=False):
 
     def on_mount(self) -> None:
         if self.store.problem:
-            self.session.say(self.store.problem, "error")
+            self.session.say(self.store.problem, "error", again=True)
         self._draw()
         if self._ticks_per_second:
             self._beat = Beat(self._ticks_per_second, self.tick, self._handle_exception)
@@ -233,7 +233,9 @@ class MonitorApp(App[int], inherit_bindings=False):
     def turn(self, name: str, values: Sequence[str], now: str) -> str:
         """The value after ``now``, remembered under ``name``."""
         value = values[(values.index(now) + 1) % len(values)]
-        self.store.save(**{name: value})
+        problem = self.store.save(**{name: value})
+        if problem:
+            self.session.say(problem, "error")
         return value
 
     def show_theme(self, name: str) -> None:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from cbtui.acks import told
+from cbtui.acks import settings_told, told
 from cbtui.model import MonitorState
 from cbtui.tokens import TokenizerText
 from engine.core.observe import CommandAck, Keyframe, StepRecord
@@ -136,10 +136,13 @@ class Feed:
         if added:
             names = self.name_of(added[0].target) if len(added) == 1 else f"{len(added)} requests"
             self._say(f"{names} queued at step {record.step}", "info", "")
+        settings = [ack for ack in record.commands if ack.kind == "config" and ack.accepted]
+        if settings:
+            self._say(settings_told(settings, record.step), "info", "")
         for ack in record.commands:
             if ack.kind == "follow" and ack.accepted:
                 continue  # the caption below the HUD tells it
-            if ack.kind != "add" or not ack.accepted:
+            if ack.kind not in ("add", "config") or not ack.accepted:
                 self._tell(ack, record.step)
 
     def _tell(self, ack: CommandAck, step: int) -> None:

@@ -46,11 +46,14 @@ TERMS: Mapping[str, str] = {
     "LIVE": "The latest step is shown and followed.",
     "PAST": "A kept step is shown; the engine goes on or stands still as it was told.",
     "FROZEN": "The view stands still; the engine runs on.",
-    "policy": "fifo serves decoding requests first, then prompts in order; prefill_first serves prompts first.",
+    "scheduler_type": "fifo serves decoding requests first, then prompts in order; prefill_first serves prompts first.",
     "victim": "Who has to give up its blocks: the one admitted last that is not in this plan.",
     "logprob": "Natural logarithm of the probability the model gave a token, before temperature.",
     "--": "Not known, or not there yet. Never a stand-in for zero.",
 }
+
+OPTION_OF: Mapping[str, str] = {"policy": "scheduler_type"}
+"""Settings of the scheduler whose option has another name: people read the option's."""
 
 _MAP = (
     "Every block of the pool, one or two cells each. A letter says who owns it, a capital one full attention,",

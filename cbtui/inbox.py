@@ -11,11 +11,15 @@ from cbtui.work import Worker
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something to tell the person once: ``kind`` is "info" or "error"; ``unless`` is an engine state that ends it."""
+    """Something to tell the person once: ``kind`` is "info" or "error"; ``unless`` is an engine state that ends it.
+
+    With ``again`` it is told once more when the engine is there: while it loads, few look.
+    """
 
     text: str
     kind: str = "info"
     unless: str = ""
+    again: bool = False
 
 
 class Inbox:
@@ -65,9 +69,9 @@ class Inbox:
         if failed is not None:
             failed()
 
-    def say(self, text: str, kind: str = "info", unless: str = "") -> None:
+    def say(self, text: str, kind: str = "info", unless: str = "", again: bool = False) -> None:
         """Leaves a notice for the screen."""
-        self._notices.append(Notice(text, kind, unless))
+        self._notices.append(Notice(text, kind, unless, again))
 
     def take_notices(self) -> list[Notice]:
         """Notices since the last call, oldest first."""

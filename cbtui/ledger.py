@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from itertools import islice, takewhile
 
 from cbtui.checks import Checks
+from cbtui.glossary import OPTION_OF
 from cbtui.history import History
 from cbtui.letters import label
 from cbtui.notes import ENDINGS, MARKS, TOLD, BlockEvent, LogEntry, Mark, note_lives, numbers_of, third_number
@@ -132,9 +133,9 @@ class Ledger:
             self._arrive(info, record.step, record.time)
         for ack in record.commands:
             self._take_command(ack, record)
-        for name in record.settings:  # before what the step decides because of them
+        for name, value in record.settings.items():  # before what the step decides because of them
             self.marks.append(Mark(record.step, "S"))
-            self.log.append(LogEntry(record.step, "setting", text=f"{name} = {record.settings[name]}"))
+            self.log.append(LogEntry(record.step, "setting", text=f"{OPTION_OF.get(name, name)} = {value}"))
         changes, decisions = tuple(record.changes), tuple(record.decisions)
         self.picture.apply(record, changes, decisions)
         special = self._take_decisions(decisions, record)

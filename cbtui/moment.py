@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from cbtui.engine_state import LONG_STEP
+from cbtui.inbox import Notice
 from cbtui.keybar import hints
 from cbtui.situation import Situation
 from cbtui.view.chrome import Chrome, KeyHint
@@ -12,6 +13,8 @@ if TYPE_CHECKING:
     from cbtui.app import MonitorApp
 
 NOTICE_SECONDS = 5.0
+READING = 0.08
+"""Seconds that a notice stays for each of its characters, where that is longer."""
 
 
 class Moment:
@@ -21,6 +24,7 @@ class Moment:
         self._app = app
         self._notice_until = 0.0
         self._unless = ""
+        self._again: list[Notice] = []
         self._hints: tuple[object, tuple[KeyHint, ...]] = (None, ())
 
     def refreshed(self, chrome: Chrome) -> Chrome:
@@ -31,10 +35,15 @@ class Moment:
         session = self._app.session
         state, notice, kind = session.state, chrome.notice, chrome.notice_kind
         now = self._app.clock()
-        for item in session.take_notices():
-            notice, kind, self._notice_until, self._unless = item.text, item.kind, now + NOTICE_SECONDS, item.unless
+        items = session.take_notices()
+        self._again += [replace(item, again=False) for item in items if item.again]
         if now >= self._notice_until or (self._unless and self._unless == session.engine):
             notice, kind = "", "info"
+            if self._again and session.phase not in ("new", "loading"):
+                items.append(self._again.pop(0))
+        for item in items:
+            notice, kind, self._unless = item.text, item.kind, item.unless
+            self._notice_until = now + max(NOTICE_SECONDS, len(item.text) * READING)
         if session.hung and not notice:
             notice, kind = f"the step does not come back, {session.hung:.0f} s now; X can give the engine up", "error"
         past = chrome.past

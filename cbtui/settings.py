@@ -35,23 +35,34 @@ class SettingsFile:
     def __init__(self, folder: Path | None = None) -> None:
         self.path = (folder or Path(platformdirs.user_config_dir("cbtui", appauthor=False))) / FILE
         self.problem: str | None = None
+        self._told = False
         self.settings = self._read()
 
-    def save(self, **changes: Any) -> None:
-        """Remembers ``changes``. A folder that cannot be written is reported in ``problem``; the choice still holds."""
+    def save(self, **changes: Any) -> str:
+        """Remembers ``changes``. A folder that cannot be written is reported in ``problem``; the choice still holds.
+
+        Returns:
+            What to tell the person: the first time that a choice is not kept, that it is not and why; else "".
+        """
         wanted = replace(self.settings, **changes)
         if wanted == self.settings:
-            return
+            return ""
         self.settings = wanted
-        if self.problem is not None:
-            return
+        if self.problem is None:
+            self._write(wanted)
+        if self.problem is None or self._told:
+            return ""
+        self._told = True
+        return f"choices like this one are not kept for the next start: {self.problem}"
+
+    def _write(self, wanted: Settings) -> None:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             draft = self.path.with_suffix(".new")
             draft.write_text(to_toml(wanted), encoding="utf-8")
             draft.replace(self.path)
         except OSError as error:
-            self.problem = f"settings are not remembered: {error}"
+            self.problem = f"{self.path} cannot be written ({error.strerror or error})"
 
     def _read(self) -> Settings:
         try:
@@ -80,7 +91,7 @@ def from_toml(table: dict[str, Any]) -> Settings:
             continue
         kind = bool if name == "ascii" else str
         if not isinstance(value, kind):
-            raise ValueError(f"{name} must be a {'true or false' if kind is bool else 'text'}, not {value!r}")
+            raise ValueError(f"{name} must be {'true or false' if kind is bool else 'a text'}, not {value!r}")
         values[name] = value
     return Settings(**values)
 

@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from engine.blueprint import Blueprint
@@ -88,7 +89,7 @@ class Intake:
         change(self.config, self.blueprint.config, **fields)
         ticket = 0
         for name in fields:
-            ticket = self.post("config", name, lambda: self._configure(fields))
+            ticket = self.post("config", name, partial(self._set, fields, name))
         return ticket
 
     @property
@@ -147,11 +148,15 @@ class Intake:
         self._send([self.outputs.terminal(seq) for seq in family if seq.finish_reason is not None])
         return ""
 
-    def _configure(self, fields: dict[str, Any]) -> str:
+    def _set(self, fields: dict[str, Any], name: str) -> str:
+        """Takes all fields, which may only go together; returns the value of the one that is acknowledged."""
+        self._configure(fields)
+        return str(getattr(self.config, name).value)
+
+    def _configure(self, fields: dict[str, Any]) -> None:
         self.config = change(self.config, self.blueprint.config, **fields)
         self.scheduler.configure(self.config.scheduler_settings())
         self.blueprint.builder.return_logprobs = self.config.return_logprobs.value
-        return ", ".join(f"{name}={getattr(self.config, name).value!r}" for name in fields)
 
     def _answer(self) -> None:
         while self._questions:

@@ -266,10 +266,9 @@ class Engine(Intake):
         marks.append(self.clock())
         return outcome
 
-    def _configure(self, fields: dict[str, Any]) -> str:
-        done = super()._configure(fields)
+    def _configure(self, fields: dict[str, Any]) -> None:
+        super()._configure(fields)
         self._observer.inspector.mode = self.config.check_invariants.value
-        return done
 
     def _publish(
         self,

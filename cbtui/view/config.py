@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from cbtui.glossary import OPTION_OF
 from cbtui.sentences import count
 from cbtui.view.cells import Panel, Part, Row, RowBuilder, blank, choose, clip, heading, width_of, wrap
 from cbtui.view.chrome import ConfigField, Hit
@@ -10,7 +11,7 @@ from cbtui.view.figures import ranks
 from cbtui.view.scene import Scene
 
 _HELP = {
-    "policy": "who goes first: fifo, or prompts before decodes",
+    "scheduler_type": "who goes first: fifo, or prompts before decodes",
     "max_batch_tokens": "query tokens in one step",
     "max_requests_per_batch": "rows: sequences in one step",
     "safety_margin": "share of the pool that new prompts leave usable",
@@ -47,9 +48,8 @@ def fields_of(scene: Scene) -> tuple[ConfigField, ...]:
     """The fields the app gives, else the scheduler's settings as they are."""
     if scene.chrome.config:
         return scene.chrome.config
-    return tuple(
-        ConfigField(name, _shown(value), note=_HELP.get(name, "")) for name, value in scene.picture.settings.items()
-    )
+    named = {OPTION_OF.get(name, name): value for name, value in scene.picture.settings.items()}
+    return tuple(ConfigField(name, _shown(value), note=_HELP.get(name, "")) for name, value in named.items())
 
 
 def _shown(value: object) -> str:

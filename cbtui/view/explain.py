@@ -21,7 +21,7 @@ _QUESTIONS = {
 _KEYS = {"margin": ",", "tokens": ",", "rows": ",", "skip": ",", "policy": ",", "cancel": "c"}
 _SETTINGS = {
     "margin": "safety_margin", "tokens": "max_batch_tokens", "rows": "max_requests_per_batch", "skip": "skip_limit",
-    "policy": "scheduler",
+    "policy": "scheduler_type",
 }  # fmt: skip
 
 

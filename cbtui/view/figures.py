@@ -70,7 +70,7 @@ def _rates(scene: Scene) -> tuple[Figure, Figure]:
 
 
 def _policy(scene: Scene) -> Figure:
-    return Figure("policy", "policy", scene.policy or "--", TERMS["policy"], ())
+    return Figure("policy", "scheduler_type", scene.policy or "--", TERMS["scheduler_type"], ())
 
 
 def _places(scene: Scene) -> tuple[Figure, Figure, Figure]:
@@ -192,7 +192,7 @@ def figure_rows(scene: Scene, width: int, chosen: str = "", bg: str = "panel") -
         starts[figure.name] = len(rows)
         name = theme.style("on_ink", "on", bold=True) if figure.name == chosen else strong
         head = RowBuilder(width, text).put(figure.title[: width - 1], name).to(indent)
-        if indent < len(figure.title):
+        if indent <= len(figure.title):
             head.put(" ")
         rows.append(head.put(choose((figure.value,), head.left, theme.glyphs.ellipsis), strong).done())
         for line in figure.sums:

@@ -61,7 +61,9 @@ class TestControls:
         assert manager.status.config.safety_margin.value == 0.4
         assert manager.config.max_queue_size.value == 3
         records, _ = manager.tap.read(0)
-        assert ticket in [ack.ticket for record in records for ack in record.commands]
+        acks = [ack for record in records for ack in record.commands]
+        assert ticket in [ack.ticket for ack in acks]
+        assert [(ack.target, ack.detail) for ack in acks] == [("safety_margin", "0.4"), ("max_queue_size", "3")]
         with pytest.raises(ConfigError, match="num_blocks is built into the engine"):
             manager.set_config(num_blocks=3)
 

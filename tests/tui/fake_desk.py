@@ -1,5 +1,6 @@
 """Where a scenario's script stands at the fake manager."""
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from engine.core.config import change
@@ -33,7 +34,8 @@ class FakeDesk:
     def set(self, fields: Any) -> None:
         manager = self._manager
         wanted = change(manager.status.config, manager.config, **fields)
-        manager._queue("config", ", ".join(fields), lambda: manager._configure(wanted))
+        for name in fields:
+            manager._queue("config", name, partial(manager._configure, wanted, name))
 
     def hold(self) -> None:
         self._manager._become("held")

@@ -6,6 +6,7 @@ It has the surface the monitor uses. Commands are queued as in the real one and 
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from engine.blueprint import layout_of
@@ -121,13 +122,13 @@ class FakeManager:
         self._note("set_config", **fields)
         wanted = change(self.status.config, self.config, **fields)
         for name in fields:
-            self._queue("config", name, lambda: self._configure(wanted))
+            self._queue("config", name, partial(self._configure, wanted, name))
         return self._tickets
 
-    def _configure(self, config: ResolvedConfig) -> str:
+    def _configure(self, config: ResolvedConfig, name: str) -> str:
         self.scheduler.configure(config.scheduler_settings())
         self.status = replace(self.status, config=config)
-        return ""
+        return str(getattr(config, name).value)
 
     def follow(self, follower: Any) -> None:
         self._note("follow", follower)

@@ -3,6 +3,8 @@
 import pytest
 
 from cbtui.screens.small import ChoiceDialog, ConfirmDialog, ValueDialog
+from cbtui.view.figures import figures
+from cbtui.view.scene import Scene
 from engine.core.observe import CommandAck
 from tests.tui.stage import playing, rendered
 
@@ -171,6 +173,8 @@ async def test_run_until_offers_conditions(tmp_path):
         (("step", "5"), "5 steps from step 9, then a pause"),
         (("resume", "end"), "running from step 9 until a request ends"),
         (("pause", "", True, "the end of sequence 0 in step 8"), "paused: the end of A in step 8"),
+        (("config", "safety_margin", True, "0.5"), "from step 9: safety_margin is 0.5"),
+        (("config", "allow_block_sharing", True, "False"), "from step 9: allow_block_sharing is off"),
         (("rate", "-1", False, "too slow"), "rate -1 refused: too slow"),
     ],
 )
@@ -183,3 +187,23 @@ async def test_commands_come_back_as_sentences(tmp_path, ack, words):
         kind, target, accepted, detail = (*ack, True, "")[:4] if len(ack) == 2 else ack
         feed._tell(CommandAck(1, kind, target, accepted, detail), 9)
         assert said == [words]
+
+
+async def test_settings_that_changed_together_are_one_sentence(tmp_path):
+    async with playing(tmp_path) as play:
+        await play.add()
+        play.manager.set_config(safety_margin=0.5, max_batch_tokens=16)
+        await play.tick(1)
+        assert play.notice == "from step 2: safety_margin is 0.5, max_batch_tokens is 16"
+
+
+async def test_settings_have_the_names_of_their_options(tmp_path):
+    async with playing(tmp_path) as play:
+        await play.add()
+        play.manager.set_config(scheduler_type="prefill_first")
+        await play.tick(1)
+        assert "setting scheduler_type = prefill_first" in play.text
+        assert "policy" not in play.text
+        scene = Scene.of(play.app.session.state, play.app.chrome, play.app.look)
+        figure = next(figure for figure in figures(scene) if figure.name == "policy")
+        assert (figure.title, figure.value) == ("scheduler_type", "prefill_first")

@@ -108,7 +108,7 @@ def test_settings_keep_the_keymap_of_a_person(tmp_path):
     [
         ("theme = ", "Invalid value"),
         ("colour = 'red'", "unknown setting 'colour'"),
-        ("ascii = 'yes'", "ascii must be a true or false"),
+        ("ascii = 'yes'", "ascii must be true or false"),
         ("keymap = 3", "keymap must be a table"),
         ("[keymap]\npause = 3", "keymap.pause must be a key name"),
     ],
@@ -127,9 +127,20 @@ def test_a_file_that_is_not_understood_is_told_and_not_written_over(tmp_path, te
 def test_a_folder_that_cannot_be_written_is_told(tmp_path):
     (tmp_path / "taken").write_text("a file, not a folder")
     store = SettingsFile(tmp_path / "taken")
-    store.save(theme="light")
+    assert "settings.toml" in store.save(theme="light")
     assert store.problem is not None
+    assert store.save(order="blocks") == "", "it is told once"
     assert store.settings.theme == "light"
+
+
+def test_a_folder_that_cannot_be_made_is_told(tmp_path):
+    folder = tmp_path / "taken" / "cbtui"
+    store = SettingsFile(folder)
+    (tmp_path / "taken").write_text("came in between")
+    assert store.problem is None
+    said = store.save(theme="light")
+    assert said.startswith("choices like this one are not kept") and str(folder) in said
+    assert SettingsFile(tmp_path / "works").save(theme="light") == ""
 
 
 def test_toml_round_trip():

@@ -5,6 +5,7 @@ from textual import events
 from textual.widgets import Input
 
 from cbtui.launch import RequestSpec
+from cbtui.moment import READING
 from cbtui.theme import THEME_NAMES
 from tests.tui.stage import playing
 
@@ -102,6 +103,32 @@ async def test_a_keymap_that_clashes_is_told_and_left_alone(tmp_path):
         assert "the keymap in the settings is not used" in play.notice
         await play.press("space")
         assert play.manager.named("hold") == [((), {})]
+
+
+@pytest.mark.parametrize("text", ["colour = 'red'", '[keymap]\npause = "q"\n'])
+async def test_what_is_wrong_with_the_settings_is_told_again_when_the_engine_is_there(tmp_path, text):
+    path = tmp_path / "settings.toml"
+    path.write_text(text)
+    async with playing(tmp_path) as play:
+        play.app.session.say("A queued at step 1")  # what comes when loading is over
+        await play.tick()
+        assert play.notice == "A queued at step 1"
+        play.stage.clock.now += 6
+        await play.tick()
+        assert "settings" in play.notice and "not used" in play.notice
+        play.stage.clock.now += 5 + len(play.notice) * READING
+        await play.tick()
+        assert play.notice == ""
+
+
+async def test_a_choice_that_is_not_kept_is_told_once(tmp_path):
+    (tmp_path / "settings.toml").write_text("colour = 'red'")
+    async with playing(tmp_path) as play:
+        await play.press("t")
+        assert "not kept for the next start" in play.notice and "unknown setting 'colour'" in play.notice
+        play.app.session.say("something else")
+        await play.press("v")
+        assert play.notice == "something else" and play.app.chrome.map_view == "state"
 
 
 async def test_no_color_starts_without_colour(tmp_path, monkeypatch):
