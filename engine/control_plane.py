@@ -107,12 +107,13 @@ class ControlPlane:
             TimeoutError: a step takes longer than ``timeout`` seconds.
         """
         from engine.core.forecast import explain
+        from engine.foresight import numbered
 
         def answer() -> Any:
             sequences = self._worker.engine.scheduler.sequences_of(request_id)
             if not sequences:
                 raise RequestError(f"there is no live request {request_id!r}")
-            return explain(self._worker.engine.scheduler, sequences[0].key)
+            return numbered(self._worker.engine, explain(self._worker.engine.scheduler, sequences[0].key))
 
         return self._worker.ask(answer, timeout)
 

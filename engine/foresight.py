@@ -6,7 +6,7 @@ from typing import Any
 
 from engine.blueprint import layout_of
 from engine.core.config import CHANGEABLE, change, resolve
-from engine.core.forecast import FARTHEST_PLACE
+from engine.core.forecast import FARTHEST_PLACE, Explanation, Trial
 from engine.core.options import check_field
 from engine.core.rehearsal import Forecast, Rehearsal, forecast, rehearse
 from engine.core.resolved import ResolvedConfig
@@ -60,13 +60,26 @@ def plan_restart(engine: Engine, fields: Mapping[str, Any]) -> ResolvedConfig:
     return resolve(replace(blueprint.wanted, **{**changed, **fields}), blueprint.facts_without())
 
 
+def numbered(engine: Engine, why: Explanation) -> Explanation:
+    """What would change the place of a sequence, with the step number that doing it takes, at most; on its thread."""
+    _, most = _numbers(engine)
+    if not most:
+        return why
+
+    def later(trial: Trial) -> Trial:
+        step = None if trial.step is None else trial.step + most
+        return replace(trial, step=step, ended=tuple((key, end + most) for key, end in trial.ended))
+
+    return replace(why, trials=tuple(trial if trial.kind == "wait" else later(trial) for trial in why.trials))
+
+
 def _copy(engine: Engine) -> tuple[Scheduler, int]:
     """A copy of the scheduler as it stands between two steps, and how many wait in the original."""
     return engine.scheduler.copy(FARTHEST_PLACE), len(engine.scheduler.state.line)
 
 
 def _numbers(engine: Engine) -> tuple[int, int]:
-    """How many step numbers an add takes for itself before the next step that computes, at least and at most.
+    """How many step numbers a command takes for itself before the next step that computes, at least and at most.
 
     It has one where no step can begin, and where it comes so long before the next one that it does not wait for it.
     """

@@ -79,7 +79,7 @@ def _cancelled_by(scenario: Scenario) -> set[str]:
 def _lost_words(lost: Sequence[Story]) -> tuple[str, ...]:
     """What became of requests, in words from long to short."""
     short = ", ".join(f"{s.label} {_LOST[s.finish_reason]} at step {s.ended}" for s in lost if s.finish_reason)
-    return (f"{short}: what this caption tells of it did not happen", short)
+    return (f"{short}, so what this scenario shows here did not happen", short)
 
 
 def missing_words(scenario: Scenario, missing: int, state: MonitorState) -> str:

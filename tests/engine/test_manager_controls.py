@@ -193,6 +193,27 @@ class TestForesight:
         found, step = add_and_see(1)
         assert found.early == 1 and found.step - 1 <= step <= found.step
 
+    def test_what_would_help_counts_the_step_number_that_doing_it_takes(self, start):
+        manager = start(num_blocks=64, max_requests_per_batch=1)
+        manager.tap.attach()
+        manager.hold()
+        first = manager.add_request([1] * 4, max_new_tokens=30)
+        second = manager.add_request([2] * 4, max_new_tokens=3)
+        manager.step_once(1)
+        why = manager.explain(second)
+        wait = next(trial for trial in why.trials if trial.kind == "wait")
+        trial = next(trial for trial in why.trials if trial.kind == "cancel")
+        assert (wait.step, trial.step, trial.steps) == (why.step + 30, why.step + 2, 1)
+        manager.cancel_request(first)
+        manager.snapshot()
+        manager.resume()
+        manager.get_result(first)
+        manager.get_result(second)
+        manager.snapshot()
+        records, _ = manager.tap.read(0)
+        key = why.seq
+        assert next(r.step for r in records if key in {part.seq for part in r.slices}) == trial.step
+
     def test_a_rehearsal_changes_nothing(self, start):
         manager = start(num_blocks=16)
         manager.hold()

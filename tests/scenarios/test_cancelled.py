@@ -38,11 +38,11 @@ def told_without(name: str, lost: str, after: int) -> tuple[dict[int, str], str]
 def test_who_was_cancelled_is_not_done(name: str, lost: str, after: int, last: int) -> None:
     told, missing = told_without(name, lost, after)
     text = told[last]
-    assert re.fullmatch(rf"{lost} was cancelled at step \d+: what this caption tells of it did not happen", text)
+    assert re.fullmatch(rf"{lost} was cancelled at step \d+, so what this scenario shows here did not happen", text)
     later = [text for text in told.values() if re.search(rf"\b{lost} (is done|has|needs|waits there)\b", text)]
     assert all("cancelled" in text for text in later), later
     if len(told) < len(find_scenario(name).captions):
-        assert missing.endswith(f"captions did not come: {text.partition(':')[0]}")
+        assert missing.endswith("captions did not come: " + text.partition(", so")[0])
 
 
 def test_a_cancellation_that_belongs_to_the_scenario_is_told_as_it_is_written() -> None:
