@@ -26,6 +26,11 @@ def count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
+def memory(size: int) -> str:
+    """Bytes in MiB, and in KiB where that would be less than one."""
+    return f"{size / 2**20:.0f} MiB" if size >= 2**20 else f"{size / 2**10:.4g} KiB"
+
+
 def percent(share: float) -> str:
     return f"{share * 100:.0f}%" if abs(share * 100 - round(share * 100)) < 0.05 else f"{share * 100:.1f}%"
 

@@ -48,7 +48,9 @@ class BurstDialog(Dialog[BurstSpec]):
     def _check(self) -> None:
         spec, errors = read_burst(self.texts())
         self.show_errors(errors)
-        self.query_one("#submit", Press).set(f"Add {count(spec.count, 'request')}", not errors)
+        label = "Add requests" if errors else f"Add {count(spec.count, 'request')}"
+        self.query_one("#submit", Press).set(label, not errors)
+        self.write("#hint", [("fix what is marked first" if errors else "", "vermilion")])
         mean = spec.count * (spec.prompt_min + spec.prompt_max + spec.new_min + spec.new_max) / 2
         time = f" over about {spec.count / spec.per_second:.0f} s" if spec.per_second else " all at once"
         line = "" if errors else f"about {mean:,.0f} tokens to compute{time}"

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from cbtui.glossary import OPTION_OF
-from cbtui.sentences import count
+from cbtui.sentences import count, memory
 from cbtui.view.cells import Panel, Part, Row, RowBuilder, blank, choose, clip, heading, width_of, wrap
 from cbtui.view.chrome import ConfigField, Hit
 from cbtui.view.figures import ranks
@@ -103,7 +103,7 @@ def _cache(scene: Scene, width: int) -> list[Row]:
     theme, picture = scene.theme, scene.picture
     dim, text = theme.style("muted"), theme.style("text")
     size = scene.chrome.block_bytes
-    mib = f", {picture.num_blocks * size / 2**20:.0f} MiB" if size else ""
+    mib = f", {memory(picture.num_blocks * size)}" if size else ""
     groups = ", ".join("full attention" if w is None else f"sliding window of {w} tokens" for w in picture.windows)
     slots = len(picture.host)
     rows = [heading(theme, width, "WHAT IT MEANS NOW")]

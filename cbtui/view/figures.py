@@ -5,7 +5,7 @@ from statistics import median
 
 from cbtui.glossary import TERMS
 from cbtui.picture import Live
-from cbtui.sentences import count, percent, seconds
+from cbtui.sentences import count, memory, percent, seconds
 from cbtui.series import ENOUGH, ENOUGH_STEPS
 from cbtui.stories import Story
 from cbtui.view.cells import Row, RowBuilder, blank, choose, wrap
@@ -161,7 +161,7 @@ def _blocks(scene: Scene) -> Figure:
         usable = f"{picture.cached} cached + {picture.free} free = {picture.usable} usable"
         sums.append(f"{usable}; the safety margin keeps {scene.margin} of them from new prompts")
     size = scene.chrome.block_bytes
-    mib = f" A block is {size / 2**20:.3g} MiB." if size else ""
+    mib = f" A block is {memory(size)}." if size else ""
     value = f"{picture.used}/{picture.num_blocks}"
     return Figure("blocks", "blocks", value, f"{TERMS['used']}{mib} The bar is their share.", tuple(sums))
 

@@ -3,7 +3,7 @@
 from collections import Counter
 
 from cbtui.letters import cell_letter, tile_letters
-from cbtui.sentences import count
+from cbtui.sentences import count, memory
 from cbtui.view.cells import Panel, Part, Row, RowBuilder, blank, choose, heading
 from cbtui.view.chrome import Hit
 from cbtui.view.scene import Scene
@@ -37,7 +37,7 @@ def host(scene: Scene, width: int, height: int, *, tiles: bool = False, gutter: 
         )
     ]
     if scene.chrome.block_bytes and width >= 70:
-        facts.append(Part(((f"{total * scene.chrome.block_bytes / 2**20:.0f} MiB", dim),), 2))
+        facts.append(Part(((memory(total * scene.chrome.block_bytes), dim),), 2))
     rows: list[Row] = [heading(theme, width, title, facts)]
     indent = max(3, len(str(total))) + 1 if gutter else 0
     lanes = _lanes(scene, width, indent)

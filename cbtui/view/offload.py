@@ -1,7 +1,7 @@
 """Mode 5: the host pool in full, who is there, and the traffic between the pools over time."""
 
 from cbtui.loglines import log_line
-from cbtui.sentences import count, seconds
+from cbtui.sentences import count, memory, seconds
 from cbtui.view.cells import Panel, Part, Row, RowBuilder, blank, choose, heading
 from cbtui.view.chrome import Hit
 from cbtui.view.host import host
@@ -54,7 +54,7 @@ def _totals(scene: Scene, width: int, height: int) -> list[Row]:
     size = scene.chrome.block_bytes
 
     def moved(blocks: int) -> str:
-        return f", {blocks * size / 2**20:.0f} MiB" if size else ""
+        return f", {memory(blocks * size)}" if size else ""
 
     def requests(number: int) -> str:
         return "request" if number == 1 else "requests"

@@ -25,6 +25,12 @@ _GLYPHS = {"to_cpu": "out", "to_gpu": "back", "on_cpu": "parked", "stalled": "wa
 MOVING = ("waiting", "to_cpu", "to_gpu", "on_cpu", "stalled", "refused", "failed", "stopped")
 FULL = 3
 """Wordings of a reason that leave nothing out that matters: the shorter ones are for screens without second lines."""
+_ORDERS = {
+    "attention": "attention first",
+    "arrival": "in order of arrival",
+    "blocks": "most blocks first",
+    "progress": "most tokens first",
+}
 GONE = ("finished", "cancelled", "stopped", "failed", "refused")
 
 
@@ -130,25 +136,26 @@ def _head(scene: Scene, width: int, found: list[Line], first: int, last: int) ->
         caret = glyphs.caret if chrome.filtering else ""
         words = "".join(c for c in clean(chrome.filter) if c != "\n")
         facts.append(Part((("/ ", dim), (f"{words}{caret}", amber)), 8))
-    below = found[last:]
-    if below or first:
-        above = f"{glyphs.less} {first} above  " if first else ""
-        counts = Counter(WORDS.get(line.state, line.state) for line in below)
-        long = ", ".join(f"{n} {word}" for word, n in counts.items())
-        if below:
-            room = width - 40 - len(above)
-            text = choose((f"{glyphs.more} {long} below", f"{glyphs.more} {len(below)} more below"), max(16, room))
-        else:
-            text = ""
-        facts.append(Part(((above + text, dim),), 5))
-    orders = {
-        "attention": "attention first",
-        "arrival": "in order of arrival",
-        "blocks": "most blocks first",
-        "progress": "most tokens first",
-    }
-    right = [Part((("o", strong), (f" {orders.get(chrome.order, chrome.order)}", dim)), 1)]
-    return heading(theme, width, "REQUESTS", facts, right)
+    right = Part((("o", strong), (f" {_ORDERS.get(chrome.order, chrome.order)}", dim)), 1)
+    hidden = _hidden(glyphs, first, found[last:])
+    if hidden:
+        room = width - len("REQUESTS  ") - sum(part.width + 3 for part in facts) - 3
+        if all(width_of(words) > room - right.width for words in hidden):
+            right = Part((("o", strong), (" order", dim)), 1)
+        facts.append(Part(((choose(hidden, room - right.width, glyphs.ellipsis), dim),), 5))
+    return heading(theme, width, "REQUESTS", facts, [right])
+
+
+def _hidden(glyphs: Glyphs, above: int, below: list[Line]) -> tuple[str, ...]:
+    """Where the requests are that have no row, from long to short; empty when all have one."""
+    ups = (f"{glyphs.less} {above} above", f"{glyphs.less} {above}") if above else ("", "")
+    counts = Counter(WORDS.get(line.state, line.state) for line in below)
+    listed, number = ", ".join(f"{n} {word}" for word, n in counts.items()), len(below)
+    downs = (f"{listed} below", f"{number} more below", f"{number} more") if below else ()
+    if not downs:
+        return ups if above else ()
+    texts = [f"{ups[index == 2]}  {glyphs.more} {text}".strip() for index, text in enumerate(downs)]
+    return tuple(texts)
 
 
 def _splitter(scene: Scene, width: int) -> Callable[[Line], bool]:

@@ -143,6 +143,19 @@ async def test_burst_arrives_over_time(tmp_path):
         assert len(play.manager.named("add_request")) == 6
 
 
+async def test_a_burst_that_cannot_be_read_is_not_offered(tmp_path):
+    async with playing(tmp_path) as play:
+        await play.press("A")
+        play.app.screen.query_one("#count", Input).value = "60..."
+        await play.pilot.pause()
+        shown = rendered(play)
+        assert "Add requests" in shown and "Add 12" not in shown and "fix what is marked first" in shown
+        play.app.screen.query_one("#count", Input).value = "60"
+        await play.pilot.pause()
+        shown = rendered(play)
+        assert "Add 60 requests" in shown and "fix" not in shown
+
+
 async def test_stopping_ends_a_burst(tmp_path):
     async with playing(tmp_path) as play:
         await play.press("A", "enter")

@@ -12,6 +12,7 @@ from cbtui.view.chrome import Chrome, ConfigField
 from cbtui.view.columns import why_column
 from cbtui.view.config import config_page
 from cbtui.view.detail import detail
+from cbtui.view.figures import figures
 from cbtui.view.frame import compose, screen_text
 from cbtui.view.offload import offload_page
 from cbtui.view.scene import Scene
@@ -119,3 +120,15 @@ def test_without_a_swap_pool_nothing_speaks_of_it_as_if_it_were_full(size: tuple
     assert "there is no CPU pool" in text and "had no room" not in text
     assert "0/1" not in text and "slots used" not in text
     assert re.search(r"\d+  [A-Z] preempted", text), "what happened instead is listed"
+
+
+@pytest.mark.parametrize("size", [300, 4096, 36864, 1 << 20])
+def test_little_memory_is_not_said_to_be_none(size: int) -> None:
+    scene = Scene.of(rush().state, replace(busy_chrome(), block_bytes=size), DARK)
+    pages = [offload_page(scene, 120, 36), config_page(scene, 120, 36)]
+    text = "\n".join([*(screen_text(page.rows) for page in pages), *(f.meaning for f in figures(scene))])
+    amounts = re.findall(r"([\d.]+) ([KM]iB)", text)
+    assert len(amounts) == 5 and all(float(number) > 0 for number, _ in amounts)
+    slots = len(scene.picture.host)
+    whole = slots * size
+    assert f"{whole / 2**20:.0f} MiB" in text if whole >= 2**20 else f"{whole / 2**10:.4g} KiB" in text

@@ -1,5 +1,6 @@
 """Sentences that are wider than the screen: captions and notices on rows of their own, and what gives way for them."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -12,6 +13,7 @@ from cbtui.view.caption import caption, caption_rows
 from cbtui.view.cells import row_text, width_of, wrap, wrap_at_most
 from cbtui.view.chrome import CaptionLine, Chrome, Loading
 from cbtui.view.frame import compose, plan, screen_text
+from cbtui.view.requests import lines
 from cbtui.view.scene import Scene
 from tests.tui.redraw import busy_chrome, rush
 
@@ -46,6 +48,23 @@ def test_a_caption_is_never_cut(size: tuple[int, int]) -> None:
     assert SHORT in told or LONG in told
     assert "KV BLOCKS" in words_of(lines) and "REQUESTS" in words_of(lines)
     assert (height == 1) == (size[0] >= 80)
+
+
+@pytest.mark.parametrize("size", [(40, 10), (46, 12), (60, 16), (80, 24), (120, 36)])
+def test_requests_without_a_row_are_hinted_at(size: tuple[int, int]) -> None:
+    def heading(selected: int) -> str:
+        return next(line for line in shown(*size, selected=selected) if line.startswith("REQUESTS"))
+
+    order = [line.story.key for line in lines(Scene.of(rush().state, busy_chrome(), DARK))]
+    first, middle, last = heading(order[0]), heading(order[12]), heading(order[-1])
+    assert "▾" in first and "▴" not in first
+    assert "▴" in last and "▾" not in last
+    assert ("▴" in middle) == ("above" in middle or size[0] < 80)
+    for text in (first, middle, last):
+        assert "…" not in text and re.search(r"\bo (order|attention first)$", text)
+    if size == (40, 10):
+        above, below = (int(number) for number in re.findall(r"[▴▾] (\d+)", middle))
+        assert above + below + 3 == len(order)
 
 
 def test_what_to_press_stands_behind_the_last_words_of_a_caption() -> None:
