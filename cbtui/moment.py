@@ -85,6 +85,7 @@ class Moment:
         state = session.state
         return Situation(
             phase="loading" if session.phase == "new" else session.phase,
+            loaded=session.loaded is not None,
             engine=session.engine,
             past=None if chrome.frozen else chrome.past,
             frozen=chrome.frozen,

@@ -9,7 +9,8 @@ class Situation:
     """What decides whether an action can be used, taken anew at each tick.
 
     Attributes:
-        phase: "loading", "failed" (nothing was loaded) or "ready".
+        phase: "loading", "failed" (no engine came of it) or "ready".
+        loaded: there is a model.
         engine: state of the manager: "new", "running", "held", "draining", "stopped", "failed" or "detached".
         past: the step shown when it is one of the past, else None.
         frozen: the view stands still while the engine may run.
@@ -26,6 +27,7 @@ class Situation:
     """
 
     phase: str = "ready"
+    loaded: bool = True
     engine: str = "running"
     past: int | None = None
     frozen: bool = False
@@ -57,7 +59,7 @@ def engine_there(now: Situation) -> Reason:
     if now.phase == "loading":
         return "the model is still loading"
     if now.phase == "failed":
-        return "no model is loaded"
+        return "no engine could be built; S tries again" if now.loaded else "no model is loaded"
     return {
         "failed": "the engine died; S starts it again",
         "stopped": "the engine is stopped; S starts it again",

@@ -53,7 +53,8 @@ def wait(met: Callable[[], bool]) -> None:
 class Real:
     """A session on real engines. Its questions are answered only when the test says so: the slowest worker there is."""
 
-    def __init__(self, tmp_path: Any, **launch: Any) -> None:
+    def __init__(self, tmp_path: Any, queue: int = 0, **launch: Any) -> None:
+        self.queue = queue
         self.model = tiny_model("llama")
         self.asked = LaterWorker()
         options = LaunchOptions(
@@ -66,7 +67,8 @@ class Real:
         self.session.load()
 
     def _make(self, loaded: Any, changes: Any) -> Eager:
-        config = {"page_size": 4, "num_blocks": 40, "max_batch_tokens": 32, "max_requests_per_batch": 6, **changes}
+        config = {"page_size": 4, "num_blocks": 40, "max_batch_tokens": 32, "max_requests_per_batch": 6,
+                  "max_queue_size": self.queue, **changes}  # fmt: skip
         return Eager(self.model, config=ContinuousBatchingConfig(**config))
 
     def poll(self) -> None:
@@ -146,6 +148,12 @@ def test_every_step_after_a_restart_is_recorded(real):
     assert all(state.history.record(step) is not None for step in range(border + 1, state.step + 1))
 
 
+@pytest.mark.parametrize("real", [{"queue": 1}], indirect=True)
+def test_what_the_queue_has_no_room_for_before_the_start_is_added_after_it(real):
+    real.until(lambda: len(real.stories) == 2 and real.all_done())
+    assert [story.label for story in real.stories] == ["A", "B"] and real.stories[0].arrived == 1
+
+
 class Refusing:
     """Turns a stage's maker of engines into one that cannot build some: the changes it was asked for are in ``met``."""
 
@@ -191,6 +199,8 @@ async def test_nothing_can_be_built_any_more_and_the_requests_are_over(tmp_path)
         assert session.phase == "failed" and "such pages do not fit" in play.text
         assert [story.ended for story in session.state.stories.values()] == [last] * 2
         assert play.app.unfinished == 0 and session.state.picture.used == 0 and "decode" not in play.text
+        await play.press("comma")
+        assert play.notice == "config: no engine could be built; S tries again"
         refuse(play)
         await play.press("S")
         await play.tick(2)
