@@ -269,6 +269,18 @@ class TestNumbers:
                         (4, 2, ["resume"])]  # fmt: skip
         assert [record.was_held for record in records] == [False, True, True, True]
 
+    def test_what_was_said_before_the_start_holds_from_its_first_moment(self, managers):
+        manager = managers()
+        manager.tap.attach()
+        manager.set_rate(0.25)
+        manager.hold()
+        manager.add_request([1] * 4, "a", max_new_tokens=4)
+        manager.start()
+        assert manager.status.state == "held"
+        manager.snapshot()
+        (record,), _ = manager.tap.read(0)
+        assert record.was_held and not record.slices
+
     def test_a_refusal_is_told_at_once(self):
         def refuse():
             raise RequestError("too slow")
