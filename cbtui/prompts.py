@@ -18,7 +18,7 @@ def encode(tokenizer: Any, text: str, chat: bool = True) -> list[int]:
 
 def counts(tokenizer: Any, text: str, chat: bool = True) -> tuple[int, int]:
     """How many tokens of a prompt are its text, and how many its template (or special tokens) adds."""
-    plain = len(tokenizer(text, add_special_tokens=False)["input_ids"])
+    plain = len(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
     return plain, len(encode(tokenizer, text, chat)) - plain
 
 

@@ -132,6 +132,8 @@ def startable(now: Situation) -> Reason:
     """Loading failed, or there is a loaded model and no running engine."""
     if now.phase == "failed" or (now.phase == "ready" and now.engine in ("stopped", "failed", "detached")):
         return None
+    if now.engine == "draining":
+        return "the engine is finishing its work; X ends it at once, and then S starts it again"
     return engine_there(now) or "the engine is running"
 
 

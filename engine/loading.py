@@ -133,13 +133,14 @@ def _together() -> "Together | None":
 def chat_prompt(tokenizer: Any, text: str, enabled: bool = True) -> list[int]:
     """Token ids of one prompt, as a user's turn of the tokenizer's chat template when it has one and ``enabled``.
 
-    The template writes its own special tokens, so none are added around it.
+    The template writes its own special tokens, so none are added around it. A prompt that is too long is told by
+    whoever takes it, so the tokenizer does not (``verbose``).
     """
     if enabled and getattr(tokenizer, "chat_template", None):
         turns = [{"role": "user", "content": text}]
         rendered = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
-        return list(tokenizer(rendered, add_special_tokens=False)["input_ids"])
-    return list(tokenizer(text)["input_ids"])
+        return list(tokenizer(rendered, add_special_tokens=False, verbose=False)["input_ids"])
+    return list(tokenizer(text, verbose=False)["input_ids"])
 
 
 def _begin_kernels(place: Place, device: str, dtype: str, reporter: Reporter) -> "Compilation | None":

@@ -57,7 +57,7 @@ def prompt_of(part: Part, tokenizer: Any) -> tuple[int, ...]:
 
 
 def _plain(tokenizer: Any, text: str) -> list[int]:
-    return list(tokenizer(text, add_special_tokens=False)["input_ids"])
+    return list(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
 
 
 def prepare(scenario: Scenario, tokenizer: Any) -> dict[str, RequestSpec]:

@@ -62,7 +62,7 @@ def hud(scene: Scene, width: int) -> Panel:
     text, ground, bg = badge(chrome, scene.step, theme)
     if scene.is_past:
         text = f" {theme.glyphs.past} PAST {theme.glyphs.minus}{scene.state.step - scene.step} "
-    elif _closes(scene):
+    elif scene.closes:
         text = f" {theme.glyphs.more} CLOSING "
     dim, strong = theme.style("muted", bg), theme.style("bright", bg, bold=True)
     wide = width >= 160
@@ -87,11 +87,6 @@ def hud(scene: Scene, width: int) -> Panel:
         row.put(" " * (inner + (part.priority == 80)) if index else "")
         _put(row, part, found)
     return Panel([row.done()], found)
-
-
-def _closes(scene: Scene) -> bool:
-    """Whether the engine has ended all requests and only gives the model and its memory back."""
-    return scene.chrome.engine == "draining" and scene.idle and not scene.is_past
 
 
 def _put(row: RowBuilder, part: Part, hits: list[Hit]) -> None:
@@ -152,7 +147,7 @@ def _pace(scene: Scene, width: int, bg: str) -> list[Part]:
             )
         ]
     steps, _ = scene.state.rates(scene.step, chrome.rate)
-    if _closes(scene):
+    if scene.closes:
         parts.append(Part((("all requests have ended, the model is given back", dim),), 46))
     if chrome.engine == "running" and scene.idle:
         parts.append(Part((("idle", dim),), 45))

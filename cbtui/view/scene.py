@@ -127,6 +127,11 @@ class Scene:
         return all(live.change.place == "done" for live in self.picture.sequences.values())
 
     @property
+    def closes(self) -> bool:
+        """Whether the engine has ended all requests and only gives the model and its memory back."""
+        return self.chrome.engine == "draining" and self.idle and not self.is_past
+
+    @property
     def policy(self) -> str:
         return str(self.picture.settings.get("policy", ""))
 

@@ -150,8 +150,11 @@ def axis(scene: Scene, width: int, indent: int, cols: Columns) -> Row:
         back = scene.state.step - scene.step
         end, role = f"{glyphs.past} PAST {glyphs.minus}{back} {scene.step}", "amber"
     else:
-        word = {"held": f"{glyphs.held} PAUSED", "failed": f"{glyphs.failed} FAILED"}.get(scene.chrome.engine)
-        end, role = f"{word or glyphs.live + ' LIVE'} {scene.step}", "bright"
+        words = {
+            "held": f"{glyphs.held} PAUSED", "draining": f"{glyphs.more} {'CLOSING' if scene.closes else 'STOPPING'}",
+            "stopped": f"{glyphs.parked} STOPPED", "failed": f"{glyphs.failed} FAILED",
+        }  # fmt: skip
+        end, role = f"{words.get(scene.chrome.engine, f'{glyphs.live} LIVE')} {scene.step}", "bright"
     limit = max(0, min(width, indent + cols.width) - len(end))
     labels: list[tuple[int, str, str]] = []
     every = next(

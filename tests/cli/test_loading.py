@@ -1,12 +1,14 @@
 """Names become models; every failure is one sentence with what to try."""
 
 import json
+import logging
 import shutil
 from pathlib import Path
 
 import pytest
 import torch
 
+from cbtui.prompts import counts
 from engine.core.errors import LoadError
 from engine.loading import chat_prompt, load
 from engine.models import LoadCancelled, LoadProgress
@@ -78,6 +80,22 @@ def test_the_chat_template_is_used_unless_switched_off() -> None:
     assert tokenizer.decode(chat_prompt(tokenizer, "hi", False)) == "hi"
     tokenizer.chat_template = None
     assert tokenizer.decode(chat_prompt(tokenizer, "hi")) == "hi"
+
+
+def test_a_long_prompt_is_not_told_by_its_tokenizer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever takes it says what is wrong, and what to do; here it may not be wrong at all."""
+    said: list[str] = []
+    listener = logging.Handler()
+    monkeypatch.setattr(listener, "emit", lambda record: said.append(record.getMessage()))
+    monkeypatch.setattr(logging.getLogger("transformers"), "handlers", [listener])
+    for chat in (True, False):
+        for turn in (chat_prompt, counts):
+            tokenizer = make_tokenizer()
+            tokenizer.model_max_length = 8
+            turn(tokenizer, "more than eight characters", chat)
+            assert said == []
+    tokenizer("more than eight characters")
+    assert "longer than" in said[0]
 
 
 @pytest.mark.parametrize(

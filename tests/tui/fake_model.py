@@ -20,7 +20,7 @@ class FakeTokenizer:
         self.chat_template = chat_template
         self.words = ["<user>", "<reply>", *WORDS]
 
-    def __call__(self, text: str, add_special_tokens: bool = True) -> dict[str, list[int]]:
+    def __call__(self, text: str, add_special_tokens: bool = True, verbose: bool = True) -> dict[str, list[int]]:
         return {"input_ids": [self._number(word) for word in text.split()]}
 
     def _number(self, word: str) -> int:

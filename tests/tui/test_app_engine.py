@@ -83,6 +83,23 @@ async def test_stop_finishes_what_was_accepted(tmp_path):
         assert {story.finish_reason for story in play.app.session.state.stories.values()} == {"length"}
 
 
+async def test_a_stop_asked_for_by_mistake_says_what_can_be_done(tmp_path):
+    async with playing(tmp_path) as play:
+        await play.add(2, tokens=30)
+        await play.press("s")
+        await play.tick(2)
+        assert play.app.chrome.engine == "draining"
+        assert "STOPPING" in play.text and "LIVE" not in play.text
+        await play.press("S")
+        assert "finishing its work; X ends it at once, and then S starts it again" in play.notice
+        await play.press("X", "y")
+        await play.tick()
+        assert play.app.chrome.engine == "stopped" and "LIVE" not in play.text
+        await play.press("S")
+        await play.tick()
+        assert play.app.chrome.engine == "running"
+
+
 async def test_hard_stop_wants_y_and_nothing_else(tmp_path):
     async with playing(tmp_path) as play:
         await play.add(2)

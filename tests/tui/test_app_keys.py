@@ -63,6 +63,11 @@ REASONS = [
     ("stop", Situation(engine="draining"), "the engine is already finishing its work"),
     ("hard_stop", Situation(engine="stopped"), "the engine is stopped; S starts it again"),
     ("start", Situation(engine="running"), "the engine is running"),
+    (
+        "start",
+        Situation(engine="draining"),
+        "the engine is finishing its work; X ends it at once, and then S starts it again",
+    ),
     ("start", Situation(phase="loading"), "the model is still loading"),
     ("config", Situation(engine="failed"), "the engine died; S starts it again"),
     ("add", Situation(engine="draining"), "the engine is stopping and takes nothing new"),
