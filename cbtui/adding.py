@@ -13,7 +13,7 @@ from cbtui.prompts import encode
 from cbtui.stories import Story
 from cbtui.submit import submit
 from cbtui.text import unnamed
-from cbtui.work import Worker
+from cbtui.work import Worker, words_of
 from engine.core.errors import RequestError
 
 KEPT_SPECS = 4000
@@ -68,7 +68,7 @@ class Adder:
         except RequestError as error:
             post(partial(self._refuse, spec, str(error)))
         except Exception as error:
-            post(partial(self._say, f"not added: {str(error) or type(error).__name__}", "error"))
+            post(partial(self._say, f"not added: {words_of(error)}", "error"))
 
     def _submit(self, manager: Any, spec: RequestSpec, ids: list[int], copy: int, post: Post) -> None:
         """Runs on a worker."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from cbtui.work import Worker
+from cbtui.work import Worker, words_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Inbox:
             try:
                 result = question()
             except Exception as error:
-                self.post(partial(self._unanswered, str(error) or type(error).__name__, failed))
+                self.post(partial(self._unanswered, words_of(error), failed))
             else:
                 self.post(partial(answer, result))
 

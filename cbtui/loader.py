@@ -9,7 +9,7 @@ from typing import Any
 
 from cbtui.launch import LaunchOptions, Progress
 from cbtui.view.chrome import Loading
-from cbtui.work import Worker
+from cbtui.work import Worker, words_of
 from engine.core.observe import Keyframe
 from engine.models.progress import LoadCancelled, LoadProgress
 
@@ -120,7 +120,7 @@ class Loader:
                 made = self._make(wanted, lambda report: self._report(attempt, report), messages.append)
             except BaseException as error:  # this thread has nobody else to tell: the screen must say it
                 # Only its words go on: with it, what was built so far would stay in memory while another is tried.
-                self._post(partial(fail, str(error) or type(error).__name__))
+                self._post(partial(fail, words_of(error)))
             else:
                 self._post(partial(finish, made, messages))
 

@@ -161,7 +161,9 @@ class Picture:
         """Fold one record in. ``changes`` and ``decisions`` are its own, for who has made them already."""
         self._drop_gone()
         deltas = self._enter(record)
-        self.renew(record.changes if changes is None else changes, record.decisions if decisions is None else decisions)
+        self._renew(
+            record.changes if changes is None else changes, record.decisions if decisions is None else decisions
+        )
         self.waiting, self.num_waiting = record.waiting, max(record.num_waiting, len(record.waiting))
         self.step, self.time, self.counters = record.step, record.time, record.counters
         self._note_moves(deltas)
@@ -180,7 +182,7 @@ class Picture:
             self.sequences.pop(key, None)
         self._gone = []
 
-    def renew(self, changes: Iterable[SequenceChange], decisions: Iterable[Decision]) -> None:
+    def _renew(self, changes: Iterable[SequenceChange], decisions: Iterable[Decision]) -> None:
         """Gives sequences their new values and decisions."""
         for change in changes:
             live = self.sequences.get(change.seq)

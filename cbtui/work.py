@@ -18,6 +18,11 @@ class Worker(Protocol):
     def join(self, seconds: float) -> None: ...
 
 
+def words_of(error: BaseException) -> str:
+    """What a job's error says, its name where it says nothing."""
+    return str(error) or type(error).__name__
+
+
 class ThreadWorker:
     """One daemon thread, started by the first job.
 

@@ -88,10 +88,6 @@ class Batch:
         self._spans: dict[tuple[int, bool], list[Span]] = {}
 
     @cached_property
-    def num_tokens(self) -> int:
-        return len(self.ids)
-
-    @cached_property
     def ids(self) -> torch.Tensor:
         return upload(self.host_ids, self.device)
 

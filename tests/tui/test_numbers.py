@@ -156,6 +156,20 @@ class TestBudget:
         assert "/48" in lines(batch(Scene.of(rig.state, Chrome(past=before), LOOK), 120, 4))[-1]
 
 
+def rig_of_one():
+    """One request runs for sixty steps."""
+    rig = make_rig(host_blocks=0)
+    rig.add("a", prompt(0, 20), 60)
+    return rig
+
+
+def hold(rig):
+    """A record of a pause alone."""
+    rig.acks.append(CommandAck(0, "pause", "", True))
+    rig.state.apply(rig.scheduler.take_events().record(rig.now, commands=tuple(rig.acks)))
+    rig.acks.clear()
+
+
 class TestPace:
     async def test_another_rate_while_paused_is_told_at_once(self, tmp_path):
         async with playing(tmp_path) as play:
@@ -167,16 +181,12 @@ class TestPace:
 
     def test_a_pause_and_commands_do_not_make_the_rate_greater(self):
         """Four steps begin in a second; two of them are followed by a pause as soon as they are done."""
-        rig = make_rig(host_blocks=0)
-        rig.add("a", prompt(0, 20), 60)
+        rig = rig_of_one()
         for number in range(30):
             began = rig.now
             rig.step()
             if number in (20, 26):
-                rig.acks.append(CommandAck(0, "pause", "", True))
-                record = rig.scheduler.take_events().record(rig.now, commands=tuple(rig.acks))
-                rig.acks.clear()
-                rig.state.apply(record)
+                hold(rig)
                 rig.now += 1.0
                 rig.acks.append(CommandAck(0, "resume", "", True))
             else:
@@ -188,8 +198,7 @@ class TestPace:
 
     def test_right_after_a_hold_nothing_is_measured_yet(self):
         """Steps that take 3 ms, at most five per second, between two holds."""
-        rig = make_rig(host_blocks=0)
-        rig.add("a", prompt(0, 20), 60)
+        rig = rig_of_one()
         for number in range(24):
             began = rig.now
             if number in (10, 11, 12, 16):
@@ -199,9 +208,7 @@ class TestPace:
             rig.step()
             rig.now = began + 0.2
             if number in (9, 10, 11, 15):
-                rig.acks.append(CommandAck(0, "pause", "", True))
-                rig.state.apply(rig.scheduler.take_events().record(rig.now, commands=tuple(rig.acks)))
-                rig.acks.clear()
+                hold(rig)
             steps, tokens = rig.state.rates(limit=5.0)
             measured = 3 <= number < 10 or number in (15, 19, 20, 21, 22, 23)
             assert (steps is not None) == measured == (tokens is not None), number
@@ -210,8 +217,7 @@ class TestPace:
             assert steps is None or steps == pytest.approx(5.0)
 
     def test_many_steps_in_a_short_time_are_enough(self):
-        rig = make_rig(host_blocks=0)
-        rig.add("a", prompt(0, 20), 60)
+        rig = rig_of_one()
         for number in range(30):
             began = rig.now
             rig.step()
@@ -221,8 +227,7 @@ class TestPace:
         assert steps == pytest.approx(500)
 
     def test_a_step_that_began_late_does_not_make_the_rate_greater(self):
-        rig = make_rig(host_blocks=0)
-        rig.add("a", prompt(0, 20), 60)
+        rig = rig_of_one()
         beat = rig.now
         for number in range(40):
             rig.now = beat + 0.1 * number + (0.02 if number % 7 == 0 else 0.0)
@@ -232,8 +237,7 @@ class TestPace:
             assert tokens is None or tokens <= 10.0 + 1e-9, number
 
     def test_another_pace_begins_a_measure_of_its_own(self):
-        rig = make_rig(host_blocks=0)
-        rig.add("a", prompt(0, 20), 60)
+        rig = rig_of_one()
         for number in range(30):
             began = rig.now
             if number == 20:
@@ -248,8 +252,7 @@ class TestPace:
         assert past == pytest.approx(20.0, rel=0.02), "what was then is not measured with what is wanted now"
 
     def test_commands_alone_are_no_steps_per_second(self):
-        rig = make_rig(host_blocks=0)
-        rig.add("a", prompt(0, 20), 60)
+        rig = rig_of_one()
         for number in range(12):
             began = rig.now
             rig.step()
